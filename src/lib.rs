@@ -1,0 +1,8 @@
+//! Kernel-bypass driver for NVIDIA/Mellanox mlx5 RDMA NICs.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+pub mod mlx5;
+pub mod wqe;
+
+#[cfg(feature = "std")]
+pub mod backend;

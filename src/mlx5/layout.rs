@@ -1,0 +1,462 @@
+//! How a device structure is declared: once, field by field, as the PRM draws it.
+//!
+//! `layout!` takes a structure dword by dword, bits as `[hi:lo]`, and makes a plain
+//! value of it: accessors, setters, and a description ([`Desc`]) that everything else is drawn from: the
+//! printed form, the notes in `docs/prm-notes`, and the test that compares every field with the
+//! interface tables.
+//!
+//! ```
+//! use mlx5_direct::{mlx5::layout::Layout, wqe::CtrlSeg};
+//!
+//! let ctrl = CtrlSeg::new().with_wqe_index(0x1234).with_ds(2);
+//! assert_eq!(ctrl.to_bytes()[..8], [0, 0x12, 0x34, 0, 0, 0, 0, 2]);
+//! assert_eq!(CtrlSeg::DESC.fields[1].name, "wqe_index");
+//! assert_eq!(CtrlSeg::DESC.fields[1].hi_lo(), (23, 8));
+//! ```
+
+use core::fmt;
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// An unsigned integer of up to 64 bits. `show` names the value where it is an enumeration.
+    Bits {
+        /// Prints the value as its type does.
+        show: fn(u64, &mut fmt::Formatter<'_>) -> fmt::Result,
+    },
+    /// Bytes in memory order.
+    Bytes,
+    /// A structure declared elsewhere.
+    Struct(&'static Desc),
+}
+
+/// One field of a [`Desc`].
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// PRM name.
+    pub name: &'static str,
+    /// First bit, counted from the most significant bit of the structure's first byte.
+    pub bit_offset: usize,
+    /// Width in bits.
+    pub bit_width: usize,
+    /// What it holds.
+    pub kind: Kind,
+    /// Its documentation, as written at the declaration.
+    pub doc: &'static str,
+}
+
+impl Field {
+    /// Offset in bytes of the 32-bit word in which the field starts.
+    pub const fn dword_offset_bytes(&self) -> usize {
+        self.bit_offset / 32 * 4
+    }
+
+    /// The field's bits as the PRM writes them: high and low bit within its dword (63:0 for a qword).
+    pub const fn hi_lo(&self) -> (usize, usize) {
+        let first = self.bit_offset % 32;
+        let span = if first + self.bit_width > 32 { 64 } else { 32 };
+        (span - 1 - first, span - first - self.bit_width)
+    }
+}
+
+/// A declared structure.
+#[derive(Debug, Clone, Copy)]
+pub struct Desc {
+    /// Name of the Rust type.
+    pub name: &'static str,
+    /// Name in the interface tables.
+    pub prm: &'static str,
+    /// Size of the structure in bytes.
+    pub size_bytes: usize,
+    /// Documentation of the structure.
+    pub doc: &'static str,
+    /// The fields, in declared order.
+    pub fields: &'static [Field],
+}
+
+impl Desc {
+    /// Reads an integer field out of `bytes`.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than the structure or the field is not [`Kind::Bits`].
+    pub fn read(&self, field: &Field, bytes: &[u8]) -> u64 {
+        assert!(matches!(field.kind, Kind::Bits { .. }) && bytes.len() >= self.size_bytes);
+        let mut value = 0;
+        for bit in field.bit_offset..field.bit_offset + field.bit_width {
+            value = value << 1 | u64::from(bytes[bit / 8] >> (7 - bit % 8) & 1);
+        }
+        value
+    }
+
+    /// The first bit, from the most significant bit of byte 0, that is set in `bytes` although no field
+    /// covers it: a reserved bit that is not zero.
+    pub fn reserved_bit_set(&self, bytes: &[u8]) -> Option<usize> {
+        let covered = |bit: usize| {
+            self.fields.iter().any(|f| (f.bit_offset..f.bit_offset + f.bit_width).contains(&bit))
+        };
+        (0..self.size_bytes.min(bytes.len()) * 8)
+            .find(|&bit| bytes[bit / 8] >> (7 - bit % 8) & 1 != 0 && !covered(bit))
+    }
+
+    /// Prints every field of `bytes` with its place, one a line.
+    pub fn explain<'a>(&'a self, bytes: &'a [u8]) -> Explain<'a> {
+        Explain { desc: self, bytes, base_bytes: 0 }
+    }
+}
+
+/// A structure's fields with their places and values, one a line: see [`Desc::explain`].
+#[derive(Debug, Clone, Copy)]
+pub struct Explain<'a> {
+    desc: &'a Desc,
+    bytes: &'a [u8],
+    base_bytes: usize,
+}
+
+impl fmt::Display for Explain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for field in self.desc.fields {
+            let (hi, lo) = field.hi_lo();
+            let at = self.base_bytes + field.dword_offset_bytes();
+            let range = field.bit_offset / 8..(field.bit_offset + field.bit_width).div_ceil(8);
+            match field.kind {
+                Kind::Bits { show } => {
+                    write!(f, "  +0x{at:02x} [{hi:>2}:{lo:<2}] {:<24} ", field.name)?;
+                    show(self.desc.read(field, self.bytes), f)?;
+                    writeln!(f)?;
+                }
+                Kind::Bytes => {
+                    write!(f, "  +0x{at:02x}         {:<24} ", field.name)?;
+                    for byte in &self.bytes[range] {
+                        write!(f, "{byte:02x}")?;
+                    }
+                    writeln!(f)?;
+                }
+                Kind::Struct(desc) => {
+                    writeln!(f, "  +0x{at:02x}         {} ({}):", field.name, desc.name)?;
+                    let base_bytes = self.base_bytes + range.start;
+                    Explain { desc, bytes: &self.bytes[range], base_bytes }.fmt(f)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A type that is declared by `layout!`.
+pub trait Layout: Copy {
+    /// The structure's description.
+    const DESC: &'static Desc;
+}
+
+/// A value that fits in a bit field.
+pub trait Bits: Copy {
+    /// Takes the value of a field; bits above the field's width are zero.
+    fn from_bits(bits: u64) -> Self;
+    /// Gives the value; bits above the field's width are dropped by the setter.
+    fn to_bits(self) -> u64;
+    /// Prints a field's value.
+    fn show(bits: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+macro_rules! integer_bits {
+    ($($ty:ty)*) => { $(
+        impl Bits for $ty {
+            #[inline(always)]
+            fn from_bits(bits: u64) -> Self { bits as Self }
+            #[inline(always)]
+            fn to_bits(self) -> u64 { self as u64 }
+            fn show(bits: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                if bits < 10 { write!(f, "{bits}") } else { write!(f, "0x{bits:x} ({bits})") }
+            }
+        }
+    )* };
+}
+integer_bits!(u8 u16 u32 u64);
+
+impl Bits for bool {
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        bits != 0
+    }
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self as u64
+    }
+    fn show(bits: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{bits}")
+    }
+}
+
+/// Declares device structures; see the [module](crate::mlx5::layout).
+///
+/// `pub struct Name, size_bytes, "table name" { offset spec field: Type, … }` where `spec` is
+/// - `[hi:lo]`: bits of the dword at `offset`, or of the qword there if `hi` is above 31;
+/// - `[bytes]`: raw bytes, `Type` being `[u8; N]`;
+/// - `[struct]`: another declared structure.
+macro_rules! layout {
+    ($(
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident, $size:literal, $prm:literal {
+            $( $(#[doc = $fdoc:literal])* $off:literal $spec:tt $field:ident : $ty:ty ),* $(,)?
+        }
+    )*) => { $(
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout, zerocopy::Immutable)]
+        #[repr(C, align(4))]
+        pub struct $name {
+            bytes: [u8; $size],
+        }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+
+        impl $name {
+            /// All bits zero.
+            #[inline(always)]
+            pub const fn new() -> Self {
+                Self { bytes: [0; $size] }
+            }
+
+            /// The structure as it lies in memory.
+            #[inline(always)]
+            pub const fn from_bytes(bytes: [u8; $size]) -> Self {
+                Self { bytes }
+            }
+
+            /// The structure as it lies in memory.
+            #[inline(always)]
+            pub const fn to_bytes(self) -> [u8; $size] {
+                self.bytes
+            }
+
+            $( $crate::mlx5::layout::accessors! { [$($fdoc),*] $off $spec $field $ty } )*
+        }
+
+        impl Default for $name {
+            #[inline(always)]
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl $crate::mlx5::layout::Layout for $name {
+            const DESC: &'static $crate::mlx5::layout::Desc = &$crate::mlx5::layout::Desc {
+                name: stringify!($name),
+                prm: $prm,
+                size_bytes: $size,
+                doc: concat!($($doc, "\n"),*),
+                fields: &[ $( $crate::mlx5::layout::Field {
+                    name: stringify!($field),
+                    bit_offset: $crate::mlx5::layout::geometry!($off $spec $ty).0,
+                    bit_width: $crate::mlx5::layout::geometry!($off $spec $ty).1,
+                    kind: $crate::mlx5::layout::kind!($spec $ty),
+                    doc: concat!($($fdoc, "\n"),*),
+                } ),* ],
+            };
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                <Self as $crate::mlx5::layout::Layout>::DESC.explain(&self.bytes).fmt(f)
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                writeln!(f, "{}:", stringify!($name))?;
+                core::fmt::Display::fmt(self, f)
+            }
+        }
+    )* };
+}
+pub(crate) use layout;
+
+/// Getter, setter and builder of one field.
+macro_rules! accessors {
+    ([$($doc:literal),*] $off:literal [bytes] $field:ident $ty:ty) => { pastey::paste! {
+        $(#[doc = $doc])*
+        #[doc = concat!("\n\n`+", stringify!($off), "`")]
+        #[inline(always)]
+        pub fn $field(&self) -> $ty {
+            let mut value = [0; size_of::<$ty>()];
+            value.copy_from_slice(&self.bytes[$off..$off + size_of::<$ty>()]);
+            value
+        }
+        #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+        #[inline(always)]
+        pub fn [<set_ $field>](&mut self, value: $ty) {
+            self.bytes[$off..$off + size_of::<$ty>()].copy_from_slice(&value);
+        }
+        #[doc = concat!("With [`", stringify!($field), "`](Self::", stringify!($field), ") set.")]
+        #[inline(always)]
+        #[must_use]
+        pub fn [<with_ $field>](mut self, value: $ty) -> Self {
+            self.[<set_ $field>](value);
+            self
+        }
+    } };
+    ([$($doc:literal),*] $off:literal [struct] $field:ident $ty:ty) => { pastey::paste! {
+        $(#[doc = $doc])*
+        #[doc = concat!("\n\n`+", stringify!($off), "`")]
+        #[inline(always)]
+        pub fn $field(&self) -> $ty {
+            let mut bytes = [0; size_of::<$ty>()];
+            bytes.copy_from_slice(&self.bytes[$off..$off + size_of::<$ty>()]);
+            <$ty>::from_bytes(bytes)
+        }
+        #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+        #[inline(always)]
+        pub fn [<set_ $field>](&mut self, value: $ty) {
+            self.bytes[$off..$off + size_of::<$ty>()].copy_from_slice(&value.to_bytes());
+        }
+        #[doc = concat!("With [`", stringify!($field), "`](Self::", stringify!($field), ") set.")]
+        #[inline(always)]
+        #[must_use]
+        pub fn [<with_ $field>](mut self, value: $ty) -> Self {
+            self.[<set_ $field>](value);
+            self
+        }
+    } };
+    ([$($doc:literal),*] $off:literal [$hi:literal : $lo:literal] $field:ident $ty:ty) => { pastey::paste! {
+        $(#[doc = $doc])*
+        #[doc = concat!("\n\n`+", stringify!($off), " [", stringify!($hi), ":", stringify!($lo), "]`")]
+        #[inline(always)]
+        pub fn $field(&self) -> $ty {
+            const MASK: u64 = u64::MAX >> (63 - ($hi - $lo));
+            const SPAN: usize = $crate::mlx5::layout::span_bytes($hi);
+            let word = if $hi > 31 {
+                let mut raw = [0; 8];
+                raw[8 - SPAN..].copy_from_slice(&self.bytes[$off..$off + SPAN]);
+                u64::from_be_bytes(raw)
+            } else {
+                let mut raw = [0; 4];
+                raw.copy_from_slice(&self.bytes[$off..$off + 4]);
+                u64::from(u32::from_be_bytes(raw))
+            };
+            <$ty as $crate::mlx5::layout::Bits>::from_bits(word >> $lo & MASK)
+        }
+        #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), "), dropping bits above its width.")]
+        #[inline(always)]
+        pub fn [<set_ $field>](&mut self, value: $ty) {
+            const MASK: u64 = u64::MAX >> (63 - ($hi - $lo));
+            let value = (<$ty as $crate::mlx5::layout::Bits>::to_bits(value) & MASK) << $lo;
+            if $hi > 31 {
+                const SPAN: usize = $crate::mlx5::layout::span_bytes($hi);
+                let mut raw = [0; 8];
+                raw[8 - SPAN..].copy_from_slice(&self.bytes[$off..$off + SPAN]);
+                let word = u64::from_be_bytes(raw) & !(MASK << $lo) | value;
+                self.bytes[$off..$off + SPAN].copy_from_slice(&word.to_be_bytes()[8 - SPAN..]);
+            } else {
+                let mut raw = [0; 4];
+                raw.copy_from_slice(&self.bytes[$off..$off + 4]);
+                let word = u32::from_be_bytes(raw) & !((MASK << $lo) as u32) | value as u32;
+                self.bytes[$off..$off + 4].copy_from_slice(&word.to_be_bytes());
+            }
+        }
+        #[doc = concat!("With [`", stringify!($field), "`](Self::", stringify!($field), ") set.")]
+        #[inline(always)]
+        #[must_use]
+        pub fn [<with_ $field>](mut self, value: $ty) -> Self {
+            self.[<set_ $field>](value);
+            self
+        }
+    } };
+}
+pub(crate) use accessors;
+
+/// Bytes of the word that holds bit `hi`: a dword or a qword.
+pub(crate) const fn span_bytes(hi: u32) -> usize {
+    if hi > 31 { 8 } else { 4 }
+}
+
+/// (bit offset, bit width) of one field.
+macro_rules! geometry {
+    ($off:literal [bytes] $ty:ty) => {
+        ($off * 8, size_of::<$ty>() * 8)
+    };
+    ($off:literal [struct] $ty:ty) => {
+        ($off * 8, size_of::<$ty>() * 8)
+    };
+    ($off:literal [$hi:literal : $lo:literal] $ty:ty) => {
+        ($off * 8 + ($crate::mlx5::layout::span_bytes($hi) * 8 - 1 - $hi), $hi - $lo + 1)
+    };
+}
+pub(crate) use geometry;
+
+/// [`Kind`] of one field.
+macro_rules! kind {
+    ([bytes] $ty:ty) => {
+        $crate::mlx5::layout::Kind::Bytes
+    };
+    ([struct] $ty:ty) => {
+        $crate::mlx5::layout::Kind::Struct(<$ty as $crate::mlx5::layout::Layout>::DESC)
+    };
+    ([$hi:literal : $lo:literal] $ty:ty) => {
+        $crate::mlx5::layout::Kind::Bits { show: <$ty as $crate::mlx5::layout::Bits>::show }
+    };
+}
+pub(crate) use kind;
+
+/// Declares a wire enumeration: an integer with named values, since a device may send any value.
+///
+/// `pub struct Name(u8), "table name" { NAME = value, … }`; the named values are compared with the table.
+macro_rules! wire_enum {
+    ($(
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident($repr:ty), $table:literal {
+            $( $(#[doc = $vdoc:literal])* $value:ident = $bits:literal ),* $(,)?
+        }
+    )*) => { $(
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub $repr);
+
+        impl $name {
+            $(
+                $(#[doc = $vdoc])*
+                #[doc = concat!("`", stringify!($bits), "`")]
+                pub const $value: Self = Self($bits);
+            )*
+
+            /// The table that the values come from, and the named values.
+            pub const TABLE: (&'static str, &'static [(&'static str, u64)]) =
+                ($table, &[ $( (stringify!($value), $bits) ),* ]);
+
+            /// The value's name, if it has one.
+            pub fn name(self) -> Option<&'static str> {
+                Self::TABLE.1.iter().find(|(_, bits)| *bits == u64::from(self.0)).map(|(name, _)| *name)
+            }
+        }
+
+        impl $crate::mlx5::layout::Bits for $name {
+            #[inline(always)]
+            fn from_bits(bits: u64) -> Self {
+                Self(bits as $repr)
+            }
+            #[inline(always)]
+            fn to_bits(self) -> u64 {
+                u64::from(self.0)
+            }
+            fn show(bits: u64, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(&Self(bits as $repr), f)
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => write!(f, "{name} (0x{:x})", self.0),
+                    None => write!(f, "unknown (0x{:x})", self.0),
+                }
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(self, f)
+            }
+        }
+    )* };
+}
+pub(crate) use wire_enum;

@@ -1,0 +1,5 @@
+//! Work queue elements.
+
+mod ctrl;
+
+pub use ctrl::{CtrlSeg, SendOpcode};
