@@ -1,1 +1,3 @@
 //! A software ConnectX.
+
+pub mod exec;

@@ -1,0 +1,128 @@
+//! What a queue pair is told about itself: the part of the QPC that its transport uses, decoded.
+
+use mlx5_direct::mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex};
+
+/// States of a QP (`qpc.state`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum QpState {
+    /// Reset.
+    #[default]
+    Rst = 0,
+    /// Initialised: receives may be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// Send queue error: not used by RC.
+    Sqer = 4,
+    /// Send queue drained or draining: no new send WQE is started.
+    Sqd = 5,
+    /// Error: everything is flushed.
+    Err = 6,
+}
+
+/// The way to the peer (`ads`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Path {
+    /// `src_addr_index`: index into the RoCE address table.
+    pub gid_index: u8,
+    /// `rmac_47_32`, `rmac_31_0`.
+    pub dest_mac: [u8; 6],
+    /// `rgid_rip`.
+    pub dest_gid: [u8; 16],
+    /// `udp_sport`; 0 is replaced by one computed from the two QPNs.
+    pub udp_source_port: u16,
+    /// `tclass`.
+    pub traffic_class: u8,
+    /// `hop_limit`; 0 is sent as 64.
+    pub hop_limit: u8,
+    /// `flow_label`, 20 bits.
+    pub flow_label: u32,
+    /// `eth_prio`, 3 bits: priority in the VLAN tag.
+    pub eth_prio: u8,
+    /// `ack_timeout`: 4.096 µs · 2^n, 0 = wait for ever.
+    pub ack_timeout: u8,
+}
+
+/// Attributes of an RC QP. The host fills in those that the QPC has in the state at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpConfig {
+    /// Own number.
+    pub qpn: Qpn,
+    /// `pd`.
+    pub pd: Pdn,
+    /// `user_index`, given back in CQEs.
+    pub user_index: UserIndex,
+    /// `cqn_snd`.
+    pub cqn_send: Cqn,
+    /// `cqn_rcv`.
+    pub cqn_receive: Cqn,
+    /// Send ring size in WQEBBs, a power of two; 0 = none (`no_sq`).
+    pub n_send_wqebbs: u32,
+    /// Receive ring size in WQEs, a power of two; 0 = none.
+    pub n_receive_wqes: u32,
+    /// Receive WQE size: 16 · 2^`log_rq_stride`.
+    pub receive_stride_bytes: u32,
+    /// `remote_qpn`.
+    pub remote_qpn: Qpn,
+    /// `mtu` in bytes: 256 to 4096.
+    pub mtu_bytes: u32,
+    /// `log_msg_max`.
+    pub log_msg_max: u8,
+    /// `primary_address_path`.
+    pub path: Path,
+    /// `retry_count`, 0 to 7.
+    pub retry_count: u8,
+    /// `rnr_retry`: 0 to 6, 7 = without end.
+    pub rnr_retry: u8,
+    /// `min_rnr_nak`: timer code sent in RNR NAKs.
+    pub min_rnr_nak: u8,
+    /// `next_send_psn`: PSN of the first request after RTS.
+    pub next_send_psn: Psn,
+    /// `next_rcv_psn`: PSN of the first request expected after RTR.
+    pub next_rcv_psn: Psn,
+    /// READs and atomics that the requester may have outstanding: 2^`log_sra_max`; 0 = none allowed.
+    pub max_outstanding_reads: u32,
+    /// READs and atomics that the responder serves: 2^`log_rra_max`; 0 = none allowed.
+    pub max_served_reads: u32,
+    /// `log_ack_req_freq`: AckReq at least every 2^n packets.
+    pub log_ack_req_freq: u8,
+    /// `rre`.
+    pub remote_read: bool,
+    /// `rwe`.
+    pub remote_write: bool,
+    /// `rae`.
+    pub remote_atomic: bool,
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self {
+            qpn: Qpn::new(0),
+            pd: Pdn::new(0),
+            user_index: UserIndex::new(0),
+            cqn_send: Cqn::new(0),
+            cqn_receive: Cqn::new(0),
+            n_send_wqebbs: 0,
+            n_receive_wqes: 0,
+            receive_stride_bytes: 16,
+            remote_qpn: Qpn::new(0),
+            mtu_bytes: 1024,
+            log_msg_max: 30,
+            path: Path::default(),
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_nak: 12,
+            next_send_psn: Psn::new(0),
+            next_rcv_psn: Psn::new(0),
+            max_outstanding_reads: 16,
+            max_served_reads: 16,
+            log_ack_req_freq: 0,
+            remote_read: false,
+            remote_write: false,
+            remote_atomic: false,
+        }
+    }
+}

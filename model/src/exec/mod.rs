@@ -1,0 +1,21 @@
+//! WQEs and the RC transport.
+//!
+//! One `RcQp` is the transport engine of one queue pair, requester and responder. It is a passive state
+//! machine over a [`Host`]:
+//!
+//! | call | when |
+//! |---|---|
+//! | `RcQp::new(QpConfig)` | the QP is created: state RST |
+//! | `set_state(host, QpState, QpConfig)` | a legal transition was made, or attributes changed (same state) |
+//! | `doorbell(host, sq_counter)` | the send doorbell rang; the counter is dbrec word 1 |
+//! | `receive(host, &Packet)` | a packet with this QP as destination passed its ICRC |
+//! | `run(host, budget_packets) -> bool` | until false: nothing more to do without a new event |
+//! | `next_deadline() -> Option<u64>`, `timer(host)` | a timer is due at that `Host::now` |
+//! | `state()`, `send_psn()`, … | for QUERY_QP; the engine itself may enter ERR |
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod host;
+
+pub use config::{Path, QpConfig, QpState};
+pub use host::{Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Wake};
