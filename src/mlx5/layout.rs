@@ -142,8 +142,16 @@ impl fmt::Display for Explain<'_> {
     }
 }
 
-/// A type that is declared by `layout!`.
-pub trait Layout: Copy {
+/// A type that is declared by `layout!`: bytes that are valid whatever they hold.
+pub trait Layout:
+    Copy
+    + zerocopy::FromBytes
+    + zerocopy::IntoBytes
+    + zerocopy::KnownLayout
+    + zerocopy::Immutable
+    + fmt::Display
+    + fmt::Debug
+{
     /// The structure's description.
     const DESC: &'static Desc;
 }
@@ -236,6 +244,13 @@ macro_rules! layout {
             #[inline(always)]
             fn default() -> Self {
                 Self::new()
+            }
+        }
+
+        impl From<[u8; $size]> for $name {
+            #[inline(always)]
+            fn from(bytes: [u8; $size]) -> Self {
+                Self { bytes }
             }
         }
 

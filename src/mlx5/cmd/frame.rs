@@ -1,0 +1,106 @@
+//! How a command travels: slots of the command queue, mailboxes, signatures.
+
+use crate::mlx5::layout::{layout, wire_enum};
+
+layout! {
+    /// Slot of the command queue (Linux `mlx5_cmd_layout`).
+    pub struct CmdEntry, 64, "cmd_queue_entry" {
+        /// [`PCI_CMD_XPORT`].
+        0x00 [31:24] type_: u8,
+        /// Bytes of the whole input, the 16 inline included.
+        0x04 [31:0] input_length: u32,
+        /// IOVA of the first mailbox; 0 if all is inline.
+        0x08 [63:0] input_mailbox_ptr: u64,
+        /// First 16 bytes of the input.
+        0x10 [bytes] input_inline: [u8; 16],
+        /// First 16 bytes of the output.
+        0x20 [bytes] output_inline: [u8; 16],
+        /// IOVA of the first mailbox for the output; 0 if all is inline.
+        0x30 [63:0] output_mailbox_ptr: u64,
+        /// Bytes of the whole output, the 16 inline included.
+        0x38 [31:0] output_length: u32,
+        /// Same as in all mailboxes of the command; not 0.
+        0x3c [31:24] token: u8,
+        /// [`entry_signature`].
+        0x3c [23:16] signature: u8,
+        /// Valid when the device has given the slot back.
+        0x3c [7:1] delivery_status: DeliveryStatus,
+        /// Set by software last, cleared by the device when done.
+        0x3c [0:0] hw_owned: bool,
+    }
+
+    /// Mailbox (Linux `mlx5_cmd_prot_block`): a link of the chain that carries what does not fit inline.
+    pub struct MailboxBlock, 576, "cmd_mailbox_block" {
+        0x00 [bytes] data: [u8; 512],
+        0x200 [struct] trailer: MailboxTrailer,
+    }
+
+    /// Tail of a mailbox.
+    pub struct MailboxTrailer, 64, "cmd_mailbox_block" {
+        /// IOVA of the next mailbox; 0 ends the chain.
+        0x30 [63:0] next: u64,
+        /// Place in the chain, from 0.
+        0x38 [31:0] block_num: u32,
+        /// Same as the slot's.
+        0x3c [23:16] token: u8,
+        /// [`MailboxBlock::ctrl_signature`] of the block.
+        0x3c [15:8] ctrl_signature: u8,
+        /// [`MailboxBlock::signature`] of the block.
+        0x3c [7:0] signature: u8,
+    }
+}
+
+wire_enum! {
+    /// What the command interface says of a command, before firmware saw it.
+    pub struct DeliveryStatus(u8), "cmd_delivery_status" {
+        OK = 0x00,
+        SIGNAT_ERR = 0x01,
+        TOK_ERR = 0x02,
+        BAD_BLK_NUM_ERR = 0x03,
+        OUT_PTR_ALIGN_ERR = 0x04,
+        IN_PTR_ALIGN_ERR = 0x05,
+        FW_ERR = 0x06,
+        IN_LENGTH_ERR = 0x07,
+        OUT_LENGTH_ERR = 0x08,
+        RES_FLD_NOT_CLR_ERR = 0x09,
+        CMD_DESCR_ERR = 0x10,
+    }
+}
+
+/// [`CmdEntry::type_`] of a command that travels by PCI.
+pub const PCI_CMD_XPORT: u8 = 7;
+/// Bytes of input, and of output, that the slot itself carries.
+pub const INLINE_BYTES: usize = 16;
+/// Bytes of data in a mailbox.
+pub const MAILBOX_DATA_BYTES: usize = 512;
+/// Alignment of mailboxes that drivers use.
+pub const MAILBOX_ALIGN_BYTES: usize = 1024;
+/// Slots that a command queue has at most.
+pub const MAX_COMMANDS: usize = 32;
+
+/// Complement of the xor of all bytes.
+fn xor8(bytes: &[u8]) -> u8 {
+    !bytes.iter().fold(0, |sum, byte| sum ^ byte)
+}
+
+/// Signature of a slot: over the slot as it is handed over, with the signature byte zero.
+///
+/// A slot that carries it has xor 0xff over its 64 bytes.
+pub fn entry_signature(entry: &CmdEntry) -> u8 {
+    xor8(&entry.with_signature(0).to_bytes())
+}
+
+/// Signature of a mailbox's trailer, written first: over its bytes before the two signatures.
+pub fn ctrl_signature(trailer: &MailboxTrailer) -> u8 {
+    xor8(&trailer.to_bytes()[..62])
+}
+
+/// Signature of a mailbox: over data and trailer before the last byte, the trailer's signature included.
+pub fn block_signature(data: &[u8; MAILBOX_DATA_BYTES], trailer: &MailboxTrailer) -> u8 {
+    !(xor8(data) ^ xor8(&trailer.to_bytes()[..63]))
+}
+
+/// Mailboxes that carry `length` bytes beside the slot's own.
+pub const fn n_mailboxes(length: usize) -> usize {
+    length.saturating_sub(INLINE_BYTES).div_ceil(MAILBOX_DATA_BYTES)
+}

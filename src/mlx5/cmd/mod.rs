@@ -1,0 +1,116 @@
+//! Commands: what a driver asks of firmware, as inputs and outputs.
+//!
+//! A structure is the fixed part; page lists, translation entries and other lists follow it as bytes.
+//! Contexts inside are those of [`context`](super::context).
+
+mod alloc;
+mod caps;
+mod cq;
+mod eq;
+mod frame;
+mod hca;
+mod issi;
+mod mkey;
+mod opcode;
+mod pages;
+mod qp;
+mod qp_modify;
+mod reg;
+mod roce;
+mod vport;
+
+pub use alloc::*;
+pub use caps::*;
+pub use cq::*;
+pub use eq::*;
+pub use frame::*;
+pub use hca::*;
+pub use issi::*;
+pub use mkey::*;
+pub use opcode::CmdOpcode;
+pub use pages::*;
+pub use qp::*;
+pub use qp_modify::*;
+pub use reg::*;
+pub use roce::*;
+pub use vport::*;
+
+use super::layout::{Desc, Layout, layout, wire_enum};
+
+/// A command's input.
+pub trait Command: Layout {
+    /// Its opcode.
+    const OPCODE: CmdOpcode;
+    /// Its output.
+    type Out: Layout;
+
+    /// An input with the opcode set and all else zero.
+    fn request() -> Self;
+}
+
+/// A command in [`commands`].
+#[derive(Debug, Clone, Copy)]
+pub struct CommandDesc {
+    /// Opcode.
+    pub opcode: CmdOpcode,
+    /// Fixed part of the input.
+    pub input: &'static Desc,
+    /// Fixed part of the output.
+    pub output: &'static Desc,
+}
+
+/// `OPCODE, In => Out`: makes `In` a [`Command`].
+macro_rules! command {
+    ($opcode:ident, $input:ident => $output:ident) => {
+        impl super::Command for $input {
+            const OPCODE: CmdOpcode = CmdOpcode::$opcode;
+            type Out = $output;
+
+            #[inline]
+            fn request() -> Self {
+                Self::new().with_opcode(CmdOpcode::$opcode)
+            }
+        }
+    };
+}
+use command;
+
+layout! {
+    /// Head of every input (PRM `mbox_in`).
+    pub struct MboxIn, 16, "mbox_in" {
+        0x00 [31:16] opcode: CmdOpcode,
+        /// DevX context in whose name the command runs; 0 for the driver's own.
+        0x00 [15:0] uid: u16,
+        /// Variant of the opcode.
+        0x04 [15:0] op_mod: u16,
+    }
+
+    /// Head of every output (PRM `mbox_out`).
+    pub struct MboxOut, 16, "mbox_out" {
+        0x00 [31:24] status: CmdStatus,
+        /// Tells firmware's developers why; 0 on success.
+        0x04 [31:0] syndrome: u32,
+    }
+}
+
+wire_enum! {
+    /// What firmware says of a command (byte 0 of the output).
+    pub struct CmdStatus(u8), "cmd_status" {
+        OK = 0x00,
+        INT_ERR = 0x01,
+        BAD_OP_ERR = 0x02,
+        BAD_PARAM_ERR = 0x03,
+        BAD_SYS_STATE_ERR = 0x04,
+        BAD_RES_ERR = 0x05,
+        RES_BUSY = 0x06,
+        LIM_ERR = 0x08,
+        BAD_RES_STATE_ERR = 0x09,
+        IX_ERR = 0x0a,
+        NO_RES_ERR = 0x0f,
+        BAD_QP_STATE_ERR = 0x10,
+        BAD_PKT_ERR = 0x30,
+        BAD_SIZE_OUTS_CQES_ERR = 0x40,
+        BAD_INP_LEN_ERR = 0x50,
+        BAD_OUTP_LEN_ERR = 0x51,
+    }
+}

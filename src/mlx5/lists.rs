@@ -1,0 +1,108 @@
+//! What is declared here: the table test, the printer and the notes walk these lists.
+
+use super::{
+    caps::*,
+    cmd::*,
+    context::*,
+    eqe::*,
+    init_segment::*,
+    layout::{Desc, Layout},
+    record::*,
+    uar::*,
+};
+
+macro_rules! descs {
+    ($($ty:ident)*) => { &[$(<$ty as Layout>::DESC),*] };
+}
+
+macro_rules! tables {
+    ($($ty:ident)*) => { &[$($ty::TABLE),*] };
+}
+
+/// Every structure of [`mlx5`](super), the data path's being in lists of their own.
+pub fn layouts() -> &'static [&'static Desc] {
+    descs![
+        InitSeg FwRev CmdifRevFwSub CmdqAddrLSz Initializing FwTimeout HealthBuffer
+        CqDoorbell EqDoorbell
+        DbrecQp DbrecRq DbrecSq DbrecCq CqArm
+        Eqe EqeComp EqeCmd EqePageReq EqeCqErr EqeQpSrq EqeXrqErr EqeDct EqePortState EqePageFaultWqe EqePageFaultRdma EqeVportChange EqePortModule EqeTempWarning EqeCongestion
+        Ads
+        Cqc
+        Eqc
+        Mkc
+        Qpc
+        RoceAddrLayout
+        NicVportContext MacAddressLayout HcaVportContext Pkey
+        PerProtocolNetworkingOffloadCaps
+        FlowTableNicCap FlowTablePropLayout
+        CmdHcaCap
+        CmdHcaCap2
+        RoceCap AtomicCaps OdpCap OdpPerTransportServiceCap
+        AllocPdIn AllocPdOut DeallocPdIn DeallocPdOut AllocUarIn AllocUarOut DeallocUarIn DeallocUarOut AllocTransportDomainIn AllocTransportDomainOut DeallocTransportDomainIn DeallocTransportDomainOut AllocXrcdIn AllocXrcdOut DeallocXrcdIn DeallocXrcdOut
+        QueryHcaCapIn QueryHcaCapOut SetHcaCapIn SetHcaCapOut
+        CreateCqIn CreateCqOut QueryCqIn QueryCqOut ModifyCqIn ModifyCqOut DestroyCqIn DestroyCqOut
+        CreateEqIn CreateEqOut QueryEqIn QueryEqOut DestroyEqIn DestroyEqOut
+        CmdEntry MailboxBlock MailboxTrailer
+        EnableHcaIn EnableHcaOut DisableHcaIn DisableHcaOut InitHcaIn InitHcaOut TeardownHcaIn TeardownHcaOut SetDriverVersionIn SetDriverVersionOut QueryAdapterIn QueryAdapterOut NopIn NopOut QueryAdapterParamBlock
+        QueryIssiIn QueryIssiOut SetIssiIn SetIssiOut
+        CreateMkeyIn CreateMkeyOut QueryMkeyIn QueryMkeyOut DestroyMkeyIn DestroyMkeyOut QuerySpecialContextsIn QuerySpecialContextsOut
+        MboxIn MboxOut
+        QueryPagesIn QueryPagesOut ManagePagesIn ManagePagesOut
+        CreateQpIn CreateQpOut QueryQpIn QueryQpOut DestroyQpIn DestroyQpOut AllocQCounterIn AllocQCounterOut DeallocQCounterIn DeallocQCounterOut QueryQCounterIn QueryQCounterOut
+        Rst2initQpIn Rst2initQpOut Init2initQpIn Init2initQpOut Init2rtrQpIn Init2rtrQpOut Rtr2rtsQpIn Rtr2rtsQpOut Rts2rtsQpIn Rts2rtsQpOut Sqerr2rtsQpIn Sqerr2rtsQpOut Qp2errIn Qp2errOut Qp2rstIn Qp2rstOut
+        AccessRegisterIn AccessRegisterOut RegisterHostEndianness NodeDescriptionReg PaosReg PmtuReg PtysReg PpcntReg
+        SetRoceAddressIn SetRoceAddressOut QueryRoceAddressIn QueryRoceAddressOut
+        QueryNicVportContextIn QueryNicVportContextOut ModifyNicVportContextIn ModifyNicVportContextOut QueryVportStateIn QueryVportStateOut ModifyVportStateIn ModifyVportStateOut QueryHcaVportContextIn QueryHcaVportContextOut QueryHcaVportGidIn QueryHcaVportGidOut QueryHcaVportPkeyIn QueryHcaVportPkeyOut ModifyNicVportFieldSelect
+    ]
+}
+
+/// Every enumeration: name of the table, and the named values.
+pub fn enums() -> &'static [EnumTable] {
+    tables![
+        NicInterface HealthSyndrome
+        EventType PortChange EventQueueType CqErrorSyndrome PageFaultType PortModuleStatus PortModuleError
+        CqStatus CqState CqeSize CqPeriodMode
+        EqStatus EqState
+        MkcAccessMode
+        QpState ServiceType PmState Mtu RqType AtomicMode ScatterToCqe
+        RoceVersion RoceL3Type
+        InlineMode NicVportListType
+        CapType
+        DeliveryStatus
+        TeardownProfile
+        CmdStatus
+        CmdOpcode
+        QueryPagesOpMod ManagePagesOpMod
+        AccessRegOpMod RegisterId PaosStatus PpcntGroup
+        VportState VportAdminState
+    ]
+}
+
+/// Name of an enumeration's table, and its named values.
+pub type EnumTable = (&'static str, &'static [(&'static str, u64)]);
+
+/// Every command.
+pub fn commands() -> &'static [CommandDesc] {
+    macro_rules! commands {
+        ($($ty:ident)*) => { &[$(CommandDesc {
+            opcode: <$ty as Command>::OPCODE,
+            input: <$ty as Layout>::DESC,
+            output: <<$ty as Command>::Out as Layout>::DESC,
+        }),*] };
+    }
+    commands![
+        AllocPdIn DeallocPdIn AllocUarIn DeallocUarIn AllocTransportDomainIn DeallocTransportDomainIn AllocXrcdIn DeallocXrcdIn
+        QueryHcaCapIn SetHcaCapIn
+        CreateCqIn QueryCqIn ModifyCqIn DestroyCqIn
+        CreateEqIn QueryEqIn DestroyEqIn
+        EnableHcaIn DisableHcaIn InitHcaIn TeardownHcaIn SetDriverVersionIn QueryAdapterIn NopIn
+        QueryIssiIn SetIssiIn
+        CreateMkeyIn QueryMkeyIn DestroyMkeyIn QuerySpecialContextsIn
+        QueryPagesIn ManagePagesIn
+        CreateQpIn QueryQpIn DestroyQpIn AllocQCounterIn DeallocQCounterIn QueryQCounterIn
+        Rst2initQpIn Init2initQpIn Init2rtrQpIn Rtr2rtsQpIn Rts2rtsQpIn Sqerr2rtsQpIn Qp2errIn Qp2rstIn
+        AccessRegisterIn
+        SetRoceAddressIn QueryRoceAddressIn
+        QueryNicVportContextIn ModifyNicVportContextIn QueryVportStateIn ModifyVportStateIn QueryHcaVportContextIn QueryHcaVportGidIn QueryHcaVportPkeyIn
+    ]
+}
