@@ -1,6 +1,7 @@
 //! Kernel-bypass driver for NVIDIA/Mellanox mlx5 RDMA NICs.
 #![cfg_attr(not(feature = "std"), no_std)]
 
+pub mod cqe;
 pub mod mlx5;
 pub mod wqe;
 

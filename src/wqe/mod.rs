@@ -1,5 +1,40 @@
-//! Work queue elements.
+//! Work queue elements: what a send or receive queue holds.
+//!
+//! A send WQE is a row of 16-byte segments: [`CtrlSeg`], then by opcode [`RaddrSeg`], [`AtomicSeg`], and
+//! [`DataSeg`]s or one [`InlineSeg`] with its data. It takes whole 64-byte basic blocks (WQEBBs). A receive
+//! WQE is [`DataSeg`]s alone.
+#![forbid(unsafe_code)]
 
+mod atomic;
 mod ctrl;
+mod data;
+mod inline;
+mod raddr;
 
-pub use ctrl::{CtrlSeg, SendOpcode};
+pub use atomic::AtomicSeg;
+pub use ctrl::{CompletionMode, CtrlSeg, FenceMode, SendOpcode};
+pub use data::DataSeg;
+pub use inline::InlineSeg;
+pub use raddr::RaddrSeg;
+
+use crate::mlx5::layout::{Desc, Layout};
+
+/// Size of a WQE basic block, the unit in which a send queue is counted.
+pub const WQEBB_BYTES: usize = 64;
+
+/// Size of a segment, the unit of `ctrl.ds`.
+pub const SEGMENT_BYTES: usize = 16;
+
+/// Most WQEBBs that one send WQE may take.
+pub const MAX_WQEBBS: usize = 16;
+
+/// Every structure declared here.
+pub fn layouts() -> &'static [&'static Desc] {
+    &[CtrlSeg::DESC, RaddrSeg::DESC, DataSeg::DESC, InlineSeg::DESC, AtomicSeg::DESC]
+}
+
+/// Every enumeration declared here: table name and named values.
+#[allow(clippy::type_complexity)]
+pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
+    &[SendOpcode::TABLE, FenceMode::TABLE, CompletionMode::TABLE]
+}

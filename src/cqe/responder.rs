@@ -1,0 +1,45 @@
+//! The CQE of a receive WQE.
+
+use super::{CqeFormat, CqeOpcode};
+use crate::mlx5::{
+    ids::{Qpn, UserIndex},
+    layout::layout,
+};
+
+layout! {
+    /// Receive completion, opcodes `RESP_*` (rdma-core `mlx5_cqe64`).
+    pub struct ResponderCqe, 64, "cqe64_responder_rdma" {
+        /// InfiniBand: destination path bits.
+        0x10 [22:16] ml_path: u8,
+        /// InfiniBand: source LID.
+        0x14 [15:0] slid: u16,
+        /// 1 if a GRH is in the buffer, 2 if it is in the CQE.
+        0x18 [29:28] grh: u8,
+        /// InfiniBand: service level. RoCE: UDP present and kind of network header.
+        0x18 [27:24] sl: u8,
+        /// Remote QP number.
+        0x18 [23:0] rqpn: Qpn,
+        /// Number that software gave the QP or SRQ (`cqe_version` 1).
+        0x20 [23:0] srqn_or_user_index: UserIndex,
+        /// By opcode: immediate data, invalidated rkey, or pkey.
+        0x24 [31:0] imm_inval_pkey: u32,
+        /// Length of the message in bytes.
+        0x2c [31:0] byte_cnt: u32,
+        /// Device clock when the message completed.
+        0x30 [63:0] timestamp: u64,
+        /// The local queue pair's number.
+        0x38 [23:0] qpn: Qpn,
+        /// Counter of the receive WQE.
+        0x3c [31:16] wqe_counter: u16,
+        /// Inverted XOR of the CQE where signatures are on.
+        0x3c [15:8] signature: u8,
+        /// What the CQE is.
+        0x3c [7:4] opcode: CqeOpcode,
+        /// What else it carries.
+        0x3c [3:2] format: CqeFormat,
+        /// Whether the sender asked for an event.
+        0x3c [1:1] se: bool,
+        /// Changes with every lap of the ring: tells a new CQE from an old one.
+        0x3c [0:0] owner: bool,
+    }
+}
