@@ -1,3 +1,4 @@
 //! A software ConnectX.
 
 pub mod exec;
+pub mod wire;

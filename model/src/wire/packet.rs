@@ -1,0 +1,492 @@
+//! Building and parsing whole RoCE frames: Ethernet with or without a VLAN tag, GRH or IP and UDP, BTH and
+//! extension headers, payload, padding and ICRC.
+
+use super::{
+    icrc::{Carrier, icrc},
+    opcode::{Extensions, Opcode},
+};
+use crate::exec::host::RoceKind;
+use core::{fmt, ops::Range};
+use mlx5_direct::mlx5::ids::{Psn, Qpn};
+
+/// UDP port of RoCE v2.
+pub const ROCE_UDP_PORT: u16 = 4791;
+/// Ethernet, VLAN, IPv6, UDP, BTH, the longest extension headers, 4096 bytes of payload, ICRC.
+pub const MAX_FRAME_BYTES: usize = 18 + 48 + 12 + 28 + 4096 + 4;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+const ETHERTYPE_ROCE: u16 = 0x8915;
+const NEXT_HEADER_BTH: u8 = 0x1b;
+const PROTOCOL_UDP: u8 = 17;
+const ICRC_BYTES: usize = 4;
+const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// Ethernet addresses and VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ethernet {
+    /// Destination MAC.
+    pub dest: [u8; 6],
+    /// Source MAC.
+    pub source: [u8; 6],
+    /// 802.1Q tag: priority [15:13], DEI [12], VLAN id [11:0].
+    pub vlan_tci: Option<u16>,
+}
+
+/// Network layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Format.
+    pub kind: RoceKind,
+    /// Source address as a GID.
+    pub source_gid: [u8; 16],
+    /// Destination address as a GID.
+    pub dest_gid: [u8; 16],
+    /// Traffic class or type of service.
+    pub traffic_class: u8,
+    /// Hop limit or time to live.
+    pub hop_limit: u8,
+    /// Flow label, 20 bits; none in IPv4.
+    pub flow_label: u32,
+    /// UDP source port; 0 in RoCE v1.
+    pub udp_source_port: u16,
+}
+
+/// Base transport header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bth {
+    /// Operation.
+    pub opcode: Opcode,
+    /// Solicited event.
+    pub solicited: bool,
+    /// Partition key.
+    pub pkey: u16,
+    /// Destination QP.
+    pub dest_qpn: Qpn,
+    /// Acknowledge request.
+    pub ack_req: bool,
+    /// Packet sequence number.
+    pub psn: Psn,
+}
+
+/// RDMA extended transport header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reth {
+    /// Address at the responder.
+    pub addr: u64,
+    /// Key at the responder.
+    pub rkey: u32,
+    /// Length of the whole message.
+    pub len_bytes: u32,
+}
+
+/// Atomic extended transport header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// Address at the responder.
+    pub addr: u64,
+    /// Key at the responder.
+    pub rkey: u32,
+    /// Value to swap in or to add.
+    pub swap_or_add: u64,
+    /// Value to compare with.
+    pub compare: u64,
+}
+
+/// Acknowledge extended transport header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aeth {
+    /// [6:5] kind: 0 ACK, 1 RNR NAK, 3 NAK; [4:0] credits, timer code or NAK code.
+    pub syndrome: u8,
+    /// Message sequence number, 24 bits.
+    pub msn: u32,
+}
+
+/// All headers of a packet. Extension headers are present as the opcode has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headers {
+    /// Ethernet.
+    pub ethernet: Ethernet,
+    /// Network.
+    pub network: Network,
+    /// Base transport header.
+    pub bth: Bth,
+    /// RDMA addresses.
+    pub reth: Option<Reth>,
+    /// Atomic operands.
+    pub atomic: Option<AtomicEth>,
+    /// Acknowledgement.
+    pub aeth: Option<Aeth>,
+    /// Old value that an atomic returns.
+    pub atomic_ack: Option<u64>,
+    /// Immediate data as the big-endian integer of its bytes.
+    pub imm: Option<u32>,
+    /// rkey to invalidate.
+    pub invalidate: Option<u32>,
+}
+
+/// A received packet whose ICRC is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// All headers.
+    pub headers: Headers,
+    /// Payload without padding.
+    pub payload: &'a [u8],
+}
+
+/// Why a frame is not a RoCE RC packet. A receiver drops it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketError {
+    /// Cut off, or a length field that does not agree with the frame.
+    Length,
+    /// Some other protocol: ethertype, IP protocol or UDP port.
+    NotRoce,
+    /// Broken IP header: version, options, checksum or fragment.
+    Ip,
+    /// `BTH.TVer` is not 0.
+    TransportVersion,
+    /// Not an RC opcode.
+    Opcode(Opcode),
+    /// ICRC computed and found.
+    Icrc {
+        /// Of the packet's bytes.
+        computed: u32,
+        /// At the packet's end.
+        found: u32,
+    },
+}
+
+impl fmt::Display for PacketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length => f.write_str("frame is shorter than its headers say"),
+            Self::NotRoce => f.write_str("not a RoCE frame"),
+            Self::Ip => f.write_str("broken IP header"),
+            Self::TransportVersion => f.write_str("BTH transport version is not 0"),
+            Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is not RC"),
+            Self::Icrc { computed, found } => {
+                write!(f, "ICRC is 0x{found:08x}, computed 0x{computed:08x}")
+            }
+        }
+    }
+}
+
+impl Headers {
+    /// Writes all headers for `payload_len` bytes into `frame`, replacing what it holds, and returns where
+    /// the payload goes. Fill it in, then [`seal`](Self::seal).
+    pub fn begin(&self, payload_len: usize, frame: &mut Vec<u8>) -> Range<usize> {
+        frame.clear();
+        let extensions = self.bth.opcode.extensions().unwrap_or(Extensions::NONE);
+        let pad = payload_len.wrapping_neg() & 3;
+        let transport_len = 12 + extensions.len_bytes() + payload_len + pad + ICRC_BYTES;
+        self.write_ethernet(frame);
+        self.write_network(transport_len as u16, frame);
+        let bth = &self.bth;
+        let flags = u8::from(bth.solicited) << 7 | 0x40 | (pad as u8) << 4;
+        frame.extend_from_slice(&[bth.opcode.0, flags]);
+        frame.extend_from_slice(&bth.pkey.to_be_bytes());
+        frame.extend_from_slice(&bth.dest_qpn.get().to_be_bytes());
+        frame.extend_from_slice(&(u32::from(bth.ack_req) << 31 | bth.psn.get()).to_be_bytes());
+        self.write_extensions(extensions, frame);
+        let start = frame.len();
+        frame.resize(start + payload_len + pad + ICRC_BYTES, 0);
+        start..start + payload_len
+    }
+
+    /// Computes the ICRC of a frame begun with these headers.
+    pub fn seal(&self, frame: &mut [u8]) {
+        let start = 14 + if self.ethernet.vlan_tci.is_some() { 4 } else { 0 };
+        let end = frame.len() - ICRC_BYTES;
+        let crc = icrc(&frame[start..end], carrier(self.network.kind));
+        frame[end..].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// A whole frame with `payload`.
+    pub fn frame(&self, payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        let range = self.begin(payload.len(), &mut frame);
+        frame[range].copy_from_slice(payload);
+        self.seal(&mut frame);
+        frame
+    }
+
+    fn write_ethernet(&self, frame: &mut Vec<u8>) {
+        frame.extend_from_slice(&self.ethernet.dest);
+        frame.extend_from_slice(&self.ethernet.source);
+        if let Some(tci) = self.ethernet.vlan_tci {
+            frame.extend_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
+            frame.extend_from_slice(&tci.to_be_bytes());
+        }
+        let ethertype = match self.network.kind {
+            RoceKind::V1 => ETHERTYPE_ROCE,
+            RoceKind::V2Ipv4 => ETHERTYPE_IPV4,
+            RoceKind::V2Ipv6 => ETHERTYPE_IPV6,
+        };
+        frame.extend_from_slice(&ethertype.to_be_bytes());
+    }
+
+    fn write_network(&self, transport_len: u16, frame: &mut Vec<u8>) {
+        let net = &self.network;
+        match net.kind {
+            RoceKind::V2Ipv4 => {
+                let start = frame.len();
+                frame.extend_from_slice(&[0x45, net.traffic_class]);
+                frame.extend_from_slice(&(transport_len + 28).to_be_bytes());
+                // Identification 0, do not fragment.
+                frame.extend_from_slice(&[0, 0, 0x40, 0, net.hop_limit, PROTOCOL_UDP, 0, 0]);
+                frame.extend_from_slice(&net.source_gid[12..]);
+                frame.extend_from_slice(&net.dest_gid[12..]);
+                let sum = !ones_sum(&frame[start..]);
+                frame[start + 10..start + 12].copy_from_slice(&sum.to_be_bytes());
+            }
+            RoceKind::V1 | RoceKind::V2Ipv6 => {
+                let v1 = net.kind == RoceKind::V1;
+                let word = 6 << 28 | u32::from(net.traffic_class) << 20 | net.flow_label & 0xf_ffff;
+                frame.extend_from_slice(&word.to_be_bytes());
+                let len = transport_len + if v1 { 0 } else { 8 };
+                frame.extend_from_slice(&len.to_be_bytes());
+                let next = if v1 { NEXT_HEADER_BTH } else { PROTOCOL_UDP };
+                frame.extend_from_slice(&[next, net.hop_limit]);
+                frame.extend_from_slice(&net.source_gid);
+                frame.extend_from_slice(&net.dest_gid);
+            }
+        }
+        if net.kind != RoceKind::V1 {
+            frame.extend_from_slice(&net.udp_source_port.to_be_bytes());
+            frame.extend_from_slice(&ROCE_UDP_PORT.to_be_bytes());
+            frame.extend_from_slice(&(transport_len + 8).to_be_bytes());
+            // Like ConnectX, no UDP checksum: the ICRC is the stronger one.
+            frame.extend_from_slice(&[0, 0]);
+        }
+    }
+
+    fn write_extensions(&self, extensions: Extensions, frame: &mut Vec<u8>) {
+        if extensions.has(Extensions::RETH) {
+            let reth = self.reth.unwrap_or(Reth { addr: 0, rkey: 0, len_bytes: 0 });
+            frame.extend_from_slice(&reth.addr.to_be_bytes());
+            frame.extend_from_slice(&reth.rkey.to_be_bytes());
+            frame.extend_from_slice(&reth.len_bytes.to_be_bytes());
+        }
+        if extensions.has(Extensions::ATOMIC_ETH) {
+            let eth = self.atomic.unwrap_or(AtomicEth { addr: 0, rkey: 0, swap_or_add: 0, compare: 0 });
+            frame.extend_from_slice(&eth.addr.to_be_bytes());
+            frame.extend_from_slice(&eth.rkey.to_be_bytes());
+            frame.extend_from_slice(&eth.swap_or_add.to_be_bytes());
+            frame.extend_from_slice(&eth.compare.to_be_bytes());
+        }
+        if extensions.has(Extensions::AETH) {
+            let aeth = self.aeth.unwrap_or(Aeth { syndrome: 0, msn: 0 });
+            let word = u32::from(aeth.syndrome) << 24 | aeth.msn & 0xff_ffff;
+            frame.extend_from_slice(&word.to_be_bytes());
+        }
+        if extensions.has(Extensions::ATOMIC_ACK_ETH) {
+            frame.extend_from_slice(&self.atomic_ack.unwrap_or(0).to_be_bytes());
+        }
+        if extensions.has(Extensions::IMM) {
+            frame.extend_from_slice(&self.imm.unwrap_or(0).to_be_bytes());
+        }
+        if extensions.has(Extensions::IETH) {
+            frame.extend_from_slice(&self.invalidate.unwrap_or(0).to_be_bytes());
+        }
+    }
+}
+
+impl<'a> Packet<'a> {
+    /// Parses a whole Ethernet frame and checks its ICRC. Ethernet padding after the packet is allowed.
+    ///
+    /// # Errors
+    /// Why the frame is not a good RC packet.
+    pub fn parse(frame: &'a [u8]) -> Result<Self, PacketError> {
+        let mut rest = Reader(frame);
+        let mut ethernet = Ethernet { dest: rest.array()?, source: rest.array()?, vlan_tci: None };
+        let mut ethertype = u16::from_be_bytes(rest.array()?);
+        if ethertype == ETHERTYPE_VLAN {
+            ethernet.vlan_tci = Some(u16::from_be_bytes(rest.array()?));
+            ethertype = u16::from_be_bytes(rest.array()?);
+        }
+        let packet = rest.0;
+        let (network, transport_len) = match ethertype {
+            ETHERTYPE_IPV4 => parse_ipv4(packet)?,
+            ETHERTYPE_IPV6 | ETHERTYPE_ROCE => parse_ipv6(packet, ethertype == ETHERTYPE_ROCE)?,
+            _ => return Err(PacketError::NotRoce),
+        };
+        let carrier = carrier(network.kind);
+        let end = carrier.len_bytes() + transport_len;
+        if transport_len < 12 + ICRC_BYTES || packet.len() < end {
+            return Err(PacketError::Length);
+        }
+        let (covered, sent) = packet[..end].split_at(end - ICRC_BYTES);
+        let computed = icrc(covered, carrier);
+        let found = u32::from_le_bytes(Reader(sent).array()?);
+        if computed != found {
+            return Err(PacketError::Icrc { computed, found });
+        }
+        parse_transport(ethernet, network, &covered[carrier.len_bytes()..])
+    }
+}
+
+fn parse_ipv4(packet: &[u8]) -> Result<(Network, usize), PacketError> {
+    let head = packet.get(..28).ok_or(PacketError::Length)?;
+    if head[9] != PROTOCOL_UDP || head[22..24] != ROCE_UDP_PORT.to_be_bytes() {
+        return Err(PacketError::NotRoce);
+    }
+    // More fragments, or an offset: RoCE packets are never fragments.
+    let fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
+    if head[0] != 0x45 || fragment || ones_sum(&head[..20]) != 0xffff {
+        return Err(PacketError::Ip);
+    }
+    let gid = |at: usize| {
+        let mut gid = [0; 16];
+        gid[..12].copy_from_slice(&IPV4_MAPPED);
+        gid[12..].copy_from_slice(&head[at..at + 4]);
+        gid
+    };
+    let ip_len = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    let udp_len = usize::from(u16::from_be_bytes([head[24], head[25]]));
+    if ip_len != udp_len + 20 {
+        return Err(PacketError::Length);
+    }
+    let network = Network {
+        kind: RoceKind::V2Ipv4,
+        source_gid: gid(12),
+        dest_gid: gid(16),
+        traffic_class: head[1],
+        hop_limit: head[8],
+        flow_label: 0,
+        udp_source_port: u16::from_be_bytes([head[20], head[21]]),
+    };
+    Ok((network, udp_len.checked_sub(8).ok_or(PacketError::Length)?))
+}
+
+fn parse_ipv6(packet: &[u8], v1: bool) -> Result<(Network, usize), PacketError> {
+    let mut head = Reader(packet);
+    let word = u32::from_be_bytes(head.array()?);
+    let mut len = usize::from(u16::from_be_bytes(head.array()?));
+    let [next, hop_limit] = head.array()?;
+    if next != if v1 { NEXT_HEADER_BTH } else { PROTOCOL_UDP } {
+        return Err(PacketError::NotRoce);
+    }
+    if word >> 28 != 6 {
+        return Err(PacketError::Ip);
+    }
+    let mut network = Network {
+        kind: if v1 { RoceKind::V1 } else { RoceKind::V2Ipv6 },
+        source_gid: head.array()?,
+        dest_gid: head.array()?,
+        traffic_class: (word >> 20) as u8,
+        hop_limit,
+        flow_label: word & 0xf_ffff,
+        udp_source_port: 0,
+    };
+    if !v1 {
+        network.udp_source_port = u16::from_be_bytes(head.array()?);
+        if u16::from_be_bytes(head.array()?) != ROCE_UDP_PORT {
+            return Err(PacketError::NotRoce);
+        }
+        if usize::from(u16::from_be_bytes(head.array()?)) != len {
+            return Err(PacketError::Length);
+        }
+        len = len.checked_sub(8).ok_or(PacketError::Length)?;
+    }
+    Ok((network, len))
+}
+
+fn parse_transport(
+    ethernet: Ethernet,
+    network: Network,
+    transport: &[u8],
+) -> Result<Packet<'_>, PacketError> {
+    let mut rest = Reader(transport);
+    let [opcode, flags] = rest.array()?;
+    let opcode = Opcode(opcode);
+    if flags & 0x0f != 0 {
+        return Err(PacketError::TransportVersion);
+    }
+    let pkey = u16::from_be_bytes(rest.array()?);
+    let dest_qpn = Qpn::new(u32::from_be_bytes(rest.array()?));
+    let word = u32::from_be_bytes(rest.array()?);
+    let extensions = opcode.extensions().ok_or(PacketError::Opcode(opcode))?;
+    let bth = Bth {
+        opcode,
+        solicited: flags & 0x80 != 0,
+        pkey,
+        dest_qpn,
+        ack_req: word >> 31 != 0,
+        psn: Psn::new(word),
+    };
+    let mut headers = Headers {
+        ethernet,
+        network,
+        bth,
+        reth: None,
+        atomic: None,
+        aeth: None,
+        atomic_ack: None,
+        imm: None,
+        invalidate: None,
+    };
+    if extensions.has(Extensions::RETH) {
+        headers.reth = Some(Reth { addr: rest.u64()?, rkey: rest.u32()?, len_bytes: rest.u32()? });
+    }
+    if extensions.has(Extensions::ATOMIC_ETH) {
+        headers.atomic = Some(AtomicEth {
+            addr: rest.u64()?,
+            rkey: rest.u32()?,
+            swap_or_add: rest.u64()?,
+            compare: rest.u64()?,
+        });
+    }
+    if extensions.has(Extensions::AETH) {
+        let word = rest.u32()?;
+        headers.aeth = Some(Aeth { syndrome: (word >> 24) as u8, msn: word & 0xff_ffff });
+    }
+    if extensions.has(Extensions::ATOMIC_ACK_ETH) {
+        headers.atomic_ack = Some(rest.u64()?);
+    }
+    if extensions.has(Extensions::IMM) {
+        headers.imm = Some(rest.u32()?);
+    }
+    if extensions.has(Extensions::IETH) {
+        headers.invalidate = Some(rest.u32()?);
+    }
+    let pad = usize::from(flags >> 4 & 3);
+    let len = rest.0.len().checked_sub(pad).ok_or(PacketError::Length)?;
+    if !rest.0.len().is_multiple_of(4) || len > 0 && !extensions.has(Extensions::PAYLOAD) {
+        return Err(PacketError::Length);
+    }
+    Ok(Packet { headers, payload: &rest.0[..len] })
+}
+
+const fn carrier(kind: RoceKind) -> Carrier {
+    match kind {
+        RoceKind::V1 => Carrier::Grh,
+        RoceKind::V2Ipv4 => Carrier::Ipv4Udp,
+        RoceKind::V2Ipv6 => Carrier::Ipv6Udp,
+    }
+}
+
+/// One's complement sum of an IP header of even length.
+fn ones_sum(header: &[u8]) -> u16 {
+    let sum: u32 = header.chunks_exact(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], PacketError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(PacketError::Length)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, PacketError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, PacketError> {
+        self.array().map(u64::from_be_bytes)
+    }
+}
