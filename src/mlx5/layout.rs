@@ -75,6 +75,21 @@ pub struct Desc {
 }
 
 impl Desc {
+    /// Whether all fields, and the words that hold them, are inside the structure. Checked where a
+    /// structure is declared.
+    #[doc(hidden)]
+    pub const fn is_sound(&self) -> bool {
+        let mut n = 0;
+        while n < self.fields.len() {
+            let field = &self.fields[n];
+            if field.bit_width == 0 || field.bit_offset + field.bit_width > self.size_bytes * 8 {
+                return false;
+            }
+            n += 1;
+        }
+        self.size_bytes.is_multiple_of(4)
+    }
+
     /// Reads an integer field out of `bytes`.
     ///
     /// # Panics
@@ -217,6 +232,7 @@ macro_rules! layout {
         }
 
         const _: () = assert!(size_of::<$name>() == $size);
+        const _: () = assert!(<$name as $crate::mlx5::layout::Layout>::DESC.is_sound(), "field outside its structure");
 
         impl $name {
             /// All bits zero.
@@ -293,14 +309,12 @@ macro_rules! accessors {
         #[doc = concat!("\n\n`+", stringify!($off), "`")]
         #[inline(always)]
         pub fn $field(&self) -> $ty {
-            let mut value = [0; size_of::<$ty>()];
-            value.copy_from_slice(&self.bytes[$off..$off + size_of::<$ty>()]);
-            value
+            $crate::mlx5::layout::get_bytes::<$off, _, _>(&self.bytes)
         }
         #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
         #[inline(always)]
         pub fn [<set_ $field>](&mut self, value: $ty) {
-            self.bytes[$off..$off + size_of::<$ty>()].copy_from_slice(&value);
+            $crate::mlx5::layout::set_bytes::<$off, _, _>(&mut self.bytes, value);
         }
         #[doc = concat!("With [`", stringify!($field), "`](Self::", stringify!($field), ") set.")]
         #[inline(always)]
@@ -315,14 +329,12 @@ macro_rules! accessors {
         #[doc = concat!("\n\n`+", stringify!($off), "`")]
         #[inline(always)]
         pub fn $field(&self) -> $ty {
-            let mut bytes = [0; size_of::<$ty>()];
-            bytes.copy_from_slice(&self.bytes[$off..$off + size_of::<$ty>()]);
-            <$ty>::from_bytes(bytes)
+            <$ty>::from_bytes($crate::mlx5::layout::get_bytes::<$off, _, _>(&self.bytes))
         }
         #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
         #[inline(always)]
         pub fn [<set_ $field>](&mut self, value: $ty) {
-            self.bytes[$off..$off + size_of::<$ty>()].copy_from_slice(&value.to_bytes());
+            $crate::mlx5::layout::set_bytes::<$off, _, _>(&mut self.bytes, value.to_bytes());
         }
         #[doc = concat!("With [`", stringify!($field), "`](Self::", stringify!($field), ") set.")]
         #[inline(always)]
@@ -337,36 +349,17 @@ macro_rules! accessors {
         #[doc = concat!("\n\n`+", stringify!($off), " [", stringify!($hi), ":", stringify!($lo), "]`")]
         #[inline(always)]
         pub fn $field(&self) -> $ty {
-            const MASK: u64 = u64::MAX >> (63 - ($hi - $lo));
-            const SPAN: usize = $crate::mlx5::layout::span_bytes($hi);
-            let word = if $hi > 31 {
-                let mut raw = [0; 8];
-                raw[8 - SPAN..].copy_from_slice(&self.bytes[$off..$off + SPAN]);
-                u64::from_be_bytes(raw)
-            } else {
-                let mut raw = [0; 4];
-                raw.copy_from_slice(&self.bytes[$off..$off + 4]);
-                u64::from(u32::from_be_bytes(raw))
-            };
-            <$ty as $crate::mlx5::layout::Bits>::from_bits(word >> $lo & MASK)
+            <$ty as $crate::mlx5::layout::Bits>::from_bits(
+                $crate::mlx5::layout::get_bits::<$off, $hi, $lo, _>(&self.bytes),
+            )
         }
         #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), "), dropping bits above its width.")]
         #[inline(always)]
         pub fn [<set_ $field>](&mut self, value: $ty) {
-            const MASK: u64 = u64::MAX >> (63 - ($hi - $lo));
-            let value = (<$ty as $crate::mlx5::layout::Bits>::to_bits(value) & MASK) << $lo;
-            if $hi > 31 {
-                const SPAN: usize = $crate::mlx5::layout::span_bytes($hi);
-                let mut raw = [0; 8];
-                raw[8 - SPAN..].copy_from_slice(&self.bytes[$off..$off + SPAN]);
-                let word = u64::from_be_bytes(raw) & !(MASK << $lo) | value;
-                self.bytes[$off..$off + SPAN].copy_from_slice(&word.to_be_bytes()[8 - SPAN..]);
-            } else {
-                let mut raw = [0; 4];
-                raw.copy_from_slice(&self.bytes[$off..$off + 4]);
-                let word = u32::from_be_bytes(raw) & !((MASK << $lo) as u32) | value as u32;
-                self.bytes[$off..$off + 4].copy_from_slice(&word.to_be_bytes());
-            }
+            $crate::mlx5::layout::set_bits::<$off, $hi, $lo, _>(
+                &mut self.bytes,
+                <$ty as $crate::mlx5::layout::Bits>::to_bits(value),
+            );
         }
         #[doc = concat!("With [`", stringify!($field), "`](Self::", stringify!($field), ") set.")]
         #[inline(always)]
@@ -382,6 +375,58 @@ pub(crate) use accessors;
 /// Bytes of the word that holds bit `hi`: a dword or a qword.
 pub(crate) const fn span_bytes(hi: u32) -> usize {
     if hi > 31 { 8 } else { 4 }
+}
+
+// The bodies of the accessors, apart from them so that an unused field costs the compiler little.
+// All bounds are constants: no check is left.
+
+/// Bits `HI..=LO` of the word at `OFF`.
+#[inline(always)]
+pub(crate) fn get_bits<const OFF: usize, const HI: u32, const LO: u32, const N: usize>(
+    bytes: &[u8; N],
+) -> u64 {
+    const { assert!(HI >= LO && HI < 64 && OFF + span_bytes(HI) <= N, "field outside its structure") }
+    let word = if HI > 31 {
+        u64::from_be_bytes(get_bytes::<OFF, 8, N>(bytes))
+    } else {
+        u64::from(u32::from_be_bytes(get_bytes::<OFF, 4, N>(bytes)))
+    };
+    word >> LO & (u64::MAX >> (63 - (HI - LO)))
+}
+
+/// Sets bits `HI..=LO` of the word at `OFF`; bits of `value` above the width are dropped.
+#[inline(always)]
+pub(crate) fn set_bits<const OFF: usize, const HI: u32, const LO: u32, const N: usize>(
+    bytes: &mut [u8; N],
+    value: u64,
+) {
+    const { assert!(HI >= LO && HI < 64 && OFF + span_bytes(HI) <= N, "field outside its structure") }
+    let mask = (u64::MAX >> (63 - (HI - LO))) << LO;
+    let value = value << LO & mask;
+    if HI > 31 {
+        let word = u64::from_be_bytes(get_bytes::<OFF, 8, N>(bytes)) & !mask | value;
+        set_bytes::<OFF, 8, N>(bytes, word.to_be_bytes());
+    } else {
+        let word = u32::from_be_bytes(get_bytes::<OFF, 4, N>(bytes)) & !(mask as u32) | value as u32;
+        set_bytes::<OFF, 4, N>(bytes, word.to_be_bytes());
+    }
+}
+
+/// The `M` bytes at `OFF`.
+#[inline(always)]
+pub(crate) fn get_bytes<const OFF: usize, const M: usize, const N: usize>(bytes: &[u8; N]) -> [u8; M] {
+    let mut value = [0; M];
+    value.copy_from_slice(&bytes[OFF..OFF + M]);
+    value
+}
+
+/// Sets the `M` bytes at `OFF`.
+#[inline(always)]
+pub(crate) fn set_bytes<const OFF: usize, const M: usize, const N: usize>(
+    bytes: &mut [u8; N],
+    value: [u8; M],
+) {
+    bytes[OFF..OFF + M].copy_from_slice(&value);
 }
 
 /// (bit offset, bit width) of one field.
