@@ -7,3 +7,7 @@ pub mod wqe;
 
 #[cfg(feature = "std")]
 pub mod backend;
+#[cfg(feature = "std")]
+mod error;
+#[cfg(feature = "std")]
+pub use error::{Error, Gone, Result};

@@ -57,6 +57,12 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     fn relax(&self, pause: Duration) {
         std::thread::sleep(pause);
     }
+
+    /// Whether the device moves only inside [`relax`](Self::relax): who waits for it calls that instead
+    /// of sleeping until an interrupt.
+    fn is_stepped(&self) -> bool {
+        false
+    }
 }
 
 /// Pages of BAR0 in this process, unmapped on drop.

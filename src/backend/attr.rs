@@ -1,0 +1,292 @@
+//! What a device, a port and an event are, in verbs terms.
+#![forbid(unsafe_code)]
+
+use crate::{
+    Gone,
+    mlx5::{
+        context::{Mtu, RoceAddrLayout, RoceL3Type, RoceVersion},
+        eqe::{CqErrorSyndrome, EventType},
+        ids::{Cqn, Lkey, Qpn},
+    },
+};
+use std::fmt;
+
+/// Limits and identity of a device. Names are those of `ibv_device_attr` where it has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceAttr {
+    /// Firmware version: `major.minor.subminor`.
+    pub fw_ver: String,
+    /// Board id (PSID), up to 16 characters.
+    pub board_id: String,
+    /// PCI vendor id.
+    pub vendor_id: u32,
+    /// PCI device id.
+    pub vendor_part_id: u32,
+    /// PCI revision.
+    pub hw_ver: u32,
+    /// GUID of the node.
+    pub node_guid: u64,
+    /// GUID shared by all functions of a card.
+    pub sys_image_guid: u64,
+    /// Ports, counted from 1.
+    pub phys_port_cnt: u8,
+    /// Bit mask of page sizes that memory registrations can use.
+    pub page_size_cap: u64,
+    /// Bytes of the largest memory registration.
+    pub max_mr_size: u64,
+    /// Bytes of the largest message.
+    pub max_msg_size: u32,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// WQEBBs of a send queue, and WQEs of a receive queue.
+    pub max_qp_wr: u32,
+    /// Scatter/gather entries of a send request (SEND and RDMA WRITE).
+    pub max_send_sge: u32,
+    /// Scatter/gather entries of an RDMA READ.
+    pub max_sge_rd: u32,
+    /// Scatter/gather entries of a receive request.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data in a send request.
+    pub max_inline_data: u32,
+    /// Bytes of the largest send WQE.
+    pub max_wqe_sz_sq: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Memory registrations.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// RDMA READs and atomics that a queue pair can have outstanding as the responder.
+    pub max_qp_rd_atom: u8,
+    /// RDMA READs and atomics that a queue pair can have outstanding as the requester.
+    pub max_qp_init_rd_atom: u8,
+    /// Whether 8-byte compare-and-swap and fetch-and-add work.
+    pub atomic_cap: bool,
+    /// Whether atomics return and take host byte order in memory (`atomic_req_8b_endianness_mode` 1).
+    pub atomic_host_endian: bool,
+    /// Ack delay of the device: 4.096 µs × 2^n.
+    pub local_ca_ack_delay: u8,
+    /// Entries of a port's partition table.
+    pub max_pkeys: u16,
+    /// Bytes of one BlueFlame register (two buffers of half that size), or 0.
+    pub bf_reg_size_bytes: u32,
+    /// Frequency of [`read_clock`](super::Control::read_clock) in kHz, or 0.
+    pub hca_core_clock_khz: u32,
+    /// `cqe_version`: 1 if CQEs carry the user index of their queue, 0 if its number.
+    pub cqe_version: u8,
+    /// Whether RoCE address vectors choose their UDP source port.
+    pub roce_udp_sport: bool,
+    /// Lowest UDP source port of RoCE v2 packets.
+    pub roce_min_udp_sport: u16,
+    /// MSI-X vectors that completion channels share.
+    pub num_comp_vectors: u32,
+}
+
+/// State of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortAttr {
+    /// Logical state.
+    pub state: PortState,
+    /// Physical state.
+    pub phys_state: PhysState,
+    /// Largest path MTU.
+    pub max_mtu: Mtu,
+    /// Path MTU that the Ethernet MTU leaves room for.
+    pub active_mtu: Mtu,
+    /// Bytes of an Ethernet frame's payload.
+    pub netdev_mtu_bytes: u16,
+    /// Ethernet or InfiniBand.
+    pub link_layer: LinkLayer,
+    /// Speed in Mbit/s, or 0 if down or unknown.
+    pub active_speed_mbps: u32,
+    /// Lanes of the link, or 0 if down or unknown.
+    pub active_width: u8,
+    /// Entries of the GID table.
+    pub gid_tbl_len: u16,
+    /// Entries of the partition table.
+    pub pkey_tbl_len: u16,
+    /// Largest message in bytes.
+    pub max_msg_sz: u32,
+    /// Local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// MAC address; zeros on InfiniBand.
+    pub mac: [u8; 6],
+    /// Whether RoCE is enabled on the port.
+    pub roce_enabled: bool,
+    /// Bad Q_Keys seen.
+    pub qkey_viol_cntr: u16,
+}
+
+/// Logical state of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortState {
+    /// No traffic passes.
+    Down,
+    /// The link is up, and not configured (InfiniBand).
+    Init,
+    /// Configured, and not yet in use (InfiniBand).
+    Armed,
+    /// Traffic passes.
+    Active,
+}
+
+/// Physical state of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PhysState {
+    /// Disabled by its owner.
+    Disabled,
+    /// Looking for a link.
+    Polling,
+    /// The link is up.
+    LinkUp,
+}
+
+/// Link layer of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// InfiniBand.
+    InfiniBand,
+    /// Ethernet: RDMA is RoCE.
+    Ethernet,
+}
+
+/// An entry of a GID table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GidEntry {
+    /// The GID. An IPv4 address is `::ffff:a.b.c.d`.
+    pub gid: [u8; 16],
+    /// Packet format.
+    pub gid_type: GidType,
+    /// Source MAC.
+    pub mac: [u8; 6],
+    /// VLAN id, 0 to 4094.
+    pub vlan: Option<u16>,
+}
+
+/// Packet format that a GID stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GidType {
+    /// InfiniBand.
+    Ib,
+    /// RoCE v1: Ethertype 0x8915.
+    RoceV1,
+    /// RoCE v2: UDP port 4791.
+    RoceV2,
+}
+
+impl GidEntry {
+    /// The IPv4 address, if the GID is one.
+    pub fn ipv4(&self) -> Option<[u8; 4]> {
+        let [.., a, b, c, d] = self.gid;
+        (self.gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some([a, b, c, d])
+    }
+
+    /// As SET_ROCE_ADDRESS takes it.
+    pub fn to_layout(self) -> RoceAddrLayout {
+        let ipv4 = self.ipv4().is_some() && self.gid_type == GidType::RoceV2;
+        RoceAddrLayout::new()
+            .with_source_l3_address(self.gid)
+            .with_source_mac(self.mac)
+            .with_vlan_valid(self.vlan.is_some())
+            .with_vlan_id(self.vlan.unwrap_or(0))
+            .with_roce_l3_type(if ipv4 { RoceL3Type::L3_TYPE_IPV4 } else { RoceL3Type::L3_TYPE_IPV6 })
+            .with_roce_version(match self.gid_type {
+                GidType::RoceV2 => RoceVersion::VERSION_2,
+                GidType::Ib | GidType::RoceV1 => RoceVersion::VERSION_1,
+            })
+    }
+
+    /// As QUERY_ROCE_ADDRESS gives it; `None` for an empty entry, whose GID is zero.
+    pub fn from_layout(layout: &RoceAddrLayout) -> Option<Self> {
+        let gid_type = match layout.roce_version() {
+            RoceVersion::VERSION_2 => GidType::RoceV2,
+            _ => GidType::RoceV1,
+        };
+        let gid = layout.source_l3_address();
+        let vlan = layout.vlan_valid().then(|| layout.vlan_id());
+        (gid != [0; 16]).then(|| Self { gid, gid_type, mac: layout.source_mac(), vlan })
+    }
+}
+
+impl fmt::Display for GidEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.gid_type {
+            GidType::Ib => "IB",
+            GidType::RoceV1 => "RoCE v1",
+            GidType::RoceV2 => "RoCE v2",
+        };
+        write!(f, "{} {kind}", std::net::Ipv6Addr::from(self.gid))
+    }
+}
+
+/// Keys that every function has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecialContexts {
+    /// Fills DUMP WQEs.
+    pub dump_fill_mkey: Lkey,
+    /// Physical addresses, for privileged queue pairs.
+    pub resd_lkey: Lkey,
+    /// Reads zeros and swallows writes.
+    pub null_mkey: Lkey,
+}
+
+/// Something that happened outside of completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// A completion queue overflowed or could not be written. It delivers nothing more.
+    CqError {
+        /// The queue.
+        cqn: Cqn,
+        /// Why.
+        syndrome: CqErrorSyndrome,
+    },
+    /// A work queue could not be read, or a receive request could not be used. The QP is in ERR.
+    QpFatal {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A request broke the transport's rules. The QP is in ERR.
+    QpInvalidRequest {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A request had no right to memory. The QP is in ERR.
+    QpAccess {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// The first packet came on a QP in RTR.
+    CommEst {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// The send queue is drained.
+    SqDrained {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// The last receive request of a QP on a shared receive queue is consumed.
+    LastWqe {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A port went up or down.
+    PortChange {
+        /// The port, from 1.
+        port: u8,
+        /// Whether traffic can pass.
+        up: bool,
+    },
+    /// The device stopped working.
+    DeviceFatal(Gone),
+    /// An event that this driver does not know, passed over.
+    Other {
+        /// Its type.
+        event_type: EventType,
+        /// Its variant.
+        sub_type: u8,
+    },
+}

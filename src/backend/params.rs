@@ -1,0 +1,386 @@
+//! What objects are made of: parameters in, parts out.
+#![forbid(unsafe_code)]
+
+use super::{ChannelId, dma::HostMemory, pci::BarMapping};
+use crate::{
+    Error, Result,
+    mlx5::{
+        context::{Mtu, QpState},
+        ids::{Cqn, Lkey, Pdn, Psn, Qpn, Rkey, UarIndex, UserIndex},
+        uar,
+    },
+};
+use std::{fmt, ops::BitOr, ptr::NonNull, sync::Arc};
+
+/// What a memory registration, or a queue pair, lets a peer do. Values are those of `ibv_access_flags`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Read by one's own requests. Always granted.
+    pub const LOCAL_READ: Self = Self(0);
+    /// Written by one's own requests: receives, RDMA READ results, atomic results.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Written by a peer's RDMA WRITE.
+    pub const REMOTE_WRITE: Self = Self(1 << 1);
+    /// Read by a peer's RDMA READ.
+    pub const REMOTE_READ: Self = Self(1 << 2);
+    /// Changed by a peer's atomics.
+    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// The device may reorder its writes and reads within the region.
+    pub const RELAXED_ORDERING: Self = Self(1 << 20);
+
+    const NAMES: [(Self, &'static str); 5] = [
+        (Self::LOCAL_WRITE, "LOCAL_WRITE"),
+        (Self::REMOTE_WRITE, "REMOTE_WRITE"),
+        (Self::REMOTE_READ, "REMOTE_READ"),
+        (Self::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+        (Self::RELAXED_ORDERING, "RELAXED_ORDERING"),
+    ];
+
+    /// Whether all of `other` is in `self`.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The rules of verbs: only known flags; remote write and atomic need local write.
+    pub fn check_mr(self) -> Result<()> {
+        let known = Self::NAMES.iter().fold(0, |mask, (flag, _)| mask | flag.0);
+        if self.0 & !known != 0 {
+            return Err(Error::invalid(format!(
+                "access flags 0x{:x} are not known; known are 0x{known:x}",
+                self.0 & !known
+            )));
+        }
+        let remote = Self::REMOTE_WRITE | Self::REMOTE_ATOMIC;
+        if self.0 & remote.0 != 0 && !self.contains(Self::LOCAL_WRITE) {
+            return Err(Error::invalid(format!("access {self:?} needs LOCAL_WRITE too")));
+        }
+        Ok(())
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::NAMES.iter().filter(|(flag, _)| self.contains(*flag));
+        let names: Vec<_> = names.map(|(_, name)| *name).collect();
+        if names.is_empty() { f.write_str("LOCAL_READ") } else { f.write_str(&names.join("|")) }
+    }
+}
+
+/// Doorbell registers of one owner: a 4 KiB page of BAR0 in this process, unmapped on drop.
+pub struct UarPage {
+    index: UarIndex,
+    mapping: Box<dyn BarMapping>,
+    offset_bytes: usize,
+    bf_reg_size_bytes: usize,
+}
+
+impl UarPage {
+    /// A page at `offset_bytes` in `mapping`.
+    pub fn new(
+        index: UarIndex,
+        mapping: Box<dyn BarMapping>,
+        offset_bytes: usize,
+        bf_reg_size_bytes: usize,
+    ) -> Self {
+        Self { index, mapping, offset_bytes, bf_reg_size_bytes }
+    }
+
+    /// The number by which contexts name it (`uar_page`).
+    pub fn index(&self) -> UarIndex {
+        self.index
+    }
+
+    /// First byte of the page. Valid for as long as `self` lives.
+    pub fn base(&self) -> NonNull<u8> {
+        // Stays inside the mapping, or right at its base: `offset_bytes` is given by who mapped it.
+        self.mapping.base().map_addr(|base| base.saturating_add(self.offset_bytes))
+    }
+
+    /// Whether stores are combined into whole lines, so that BlueFlame pays.
+    pub fn write_combining(&self) -> bool {
+        self.mapping.write_combining()
+    }
+
+    /// Bytes of one BlueFlame register, two buffers of half that size; 0 if the device has none.
+    pub fn bf_reg_size_bytes(&self) -> usize {
+        self.bf_reg_size_bytes
+    }
+
+    /// BlueFlame registers for general use in the page.
+    pub fn n_bf_regs(&self) -> usize {
+        if self.bf_reg_size_bytes == 0 { 0 } else { uar::NON_FP_BFREGS_PER_UAR }
+    }
+}
+
+impl fmt::Debug for UarPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UarPage")
+            .field("index", &self.index)
+            .field("write_combining", &self.write_combining())
+            .field("bf_reg_size_bytes", &self.bf_reg_size_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A part of queue memory that the device shares. The memory lives as long as any clone.
+#[derive(Debug, Clone)]
+pub struct QueueMemory {
+    memory: Arc<HostMemory>,
+    offset_bytes: usize,
+    len_bytes: usize,
+}
+
+impl QueueMemory {
+    /// `len_bytes` at `offset_bytes` of `memory`, cut to its end.
+    pub fn new(memory: Arc<HostMemory>, offset_bytes: usize, len_bytes: usize) -> Self {
+        let offset_bytes = offset_bytes.min(memory.len_bytes());
+        let len_bytes = len_bytes.min(memory.len_bytes() - offset_bytes);
+        Self { memory, offset_bytes, len_bytes }
+    }
+
+    /// First byte. Valid for `len_bytes` for as long as `self` or a clone lives.
+    pub fn base(&self) -> NonNull<u8> {
+        self.memory.base().map_addr(|base| base.saturating_add(self.offset_bytes))
+    }
+
+    /// Size in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+}
+
+/// A memory registration to make.
+#[derive(Debug, Clone)]
+pub struct MrParams {
+    /// Protection domain.
+    pub pd: Pdn,
+    /// The memory. It stays mapped for the device until the registration is ended.
+    pub memory: Arc<HostMemory>,
+    /// What its keys allow.
+    pub access: Access,
+    /// Address by which requests name the first byte; its own address if `None`. It must have the same
+    /// offset in a 4 KiB page.
+    pub start_addr: Option<u64>,
+}
+
+/// The keys of a memory registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keys {
+    /// Names the memory in one's own requests.
+    pub lkey: Lkey,
+    /// Names the memory in a peer's requests.
+    pub rkey: Rkey,
+}
+
+/// A completion queue to make.
+#[derive(Debug, Clone)]
+pub struct CqParams {
+    /// CQEs wanted; rounded up to a power of two.
+    pub n_cqes: u32,
+    /// 64 or 128.
+    pub cqe_bytes: usize,
+    /// UAR page through which it is armed.
+    pub uar: UarIndex,
+    /// Channel that it wakes, or none: then it can only be polled.
+    pub channel: Option<ChannelId>,
+    /// Whether the device may overrun it (`cqc.oi`): completions are lost in silence.
+    pub ignore_overrun: bool,
+}
+
+/// A completion queue that was made.
+#[derive(Debug, Clone)]
+pub struct CqParts {
+    /// Its number.
+    pub cqn: Cqn,
+    /// log₂ of its CQEs.
+    pub log_cq_size: u8,
+    /// Bytes of one CQE slot.
+    pub cqe_bytes: usize,
+    /// The ring: `2^log_cq_size × cqe_bytes`.
+    pub ring: QueueMemory,
+    /// The doorbell record: `consumer_index`, `arm`.
+    pub record: QueueMemory,
+}
+
+/// A queue pair to make: reliable connection.
+#[derive(Debug, Clone)]
+pub struct QpParams {
+    /// Protection domain.
+    pub pd: Pdn,
+    /// Where send requests complete.
+    pub send_cq: Cqn,
+    /// Where receive requests complete.
+    pub recv_cq: Cqn,
+    /// UAR page through which its doorbell is rung.
+    pub uar: UarIndex,
+    /// Number that its CQEs carry if `cqe_version` is 1.
+    pub user_index: UserIndex,
+    /// Send requests wanted, each of the largest size that the two limits below allow.
+    pub max_send_wr: u32,
+    /// Receive requests wanted.
+    pub max_recv_wr: u32,
+    /// Scatter/gather entries of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather entries of a receive request.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data in a send request.
+    pub max_inline_data: u32,
+}
+
+/// A queue pair that was made. Its limits are at least what was asked for.
+#[derive(Debug, Clone)]
+pub struct QpParts {
+    /// Its number.
+    pub qpn: Qpn,
+    /// The send queue: `2^log_sq_size` WQEBBs of 64 bytes. Empty if none was asked for.
+    pub sq: QueueMemory,
+    /// log₂ of its WQEBBs.
+    pub log_sq_size: u8,
+    /// The receive queue: `2^log_rq_size` WQEs of `2^log_rq_stride_bytes`. Empty if none was asked for.
+    pub rq: QueueMemory,
+    /// log₂ of its WQEs.
+    pub log_rq_size: u8,
+    /// log₂ of the bytes of a receive WQE.
+    pub log_rq_stride_bytes: u8,
+    /// The doorbell record: receive counter, send counter.
+    pub record: QueueMemory,
+    /// Send requests that fit, each of the largest size.
+    pub max_send_wr: u32,
+    /// Receive requests that fit.
+    pub max_recv_wr: u32,
+    /// Scatter/gather entries of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather entries of a receive request.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data in a send request.
+    pub max_inline_data: u32,
+}
+
+/// How packets reach the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressVector {
+    /// Own port, from 1.
+    pub port: u8,
+    /// Own entry in the GID table.
+    pub sgid_index: u8,
+    /// The peer's GID.
+    pub dgid: [u8; 16],
+    /// The peer's MAC, or that of the next hop. RoCE only.
+    pub dmac: [u8; 6],
+    /// The peer's LID. InfiniBand only.
+    pub dlid: u16,
+    /// Service level, 0 to 15; on RoCE the Ethernet priority, 0 to 7.
+    pub sl: u8,
+    /// Hops that packets may make.
+    pub hop_limit: u8,
+    /// Traffic class: DSCP and ECN.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// UDP source port of RoCE v2, or `None` for one derived from the two QP numbers.
+    pub udp_sport: Option<u16>,
+    /// Packets stay on the port even if the MAC is not its own (`ads.fl`).
+    pub force_loopback: bool,
+}
+
+/// A transition of a queue pair. Names are those of `ibv_qp_attr`; `None` is not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpModify {
+    /// State to reach.
+    pub to: QpState,
+    /// Entry of the partition table.
+    pub pkey_index: Option<u16>,
+    /// Port, from 1.
+    pub port: Option<u8>,
+    /// What the peer may do (`qp_access_flags`).
+    pub access: Option<Access>,
+    /// Way to the peer.
+    pub ah: Option<AddressVector>,
+    /// Payload of a packet.
+    pub path_mtu: Option<Mtu>,
+    /// The peer's queue pair.
+    pub dest_qp_num: Option<Qpn>,
+    /// First PSN expected.
+    pub rq_psn: Option<Psn>,
+    /// READs and atomics of the peer outstanding at once.
+    pub max_dest_rd_atomic: Option<u8>,
+    /// Pause that an RNR NAK asks for, code 0 to 31.
+    pub min_rnr_timer: Option<u8>,
+    /// Local ack timeout: 4.096 µs × 2^n, 0 to 31; 0 waits for ever.
+    pub timeout: Option<u8>,
+    /// Retries after a timeout or a sequence error, 0 to 7.
+    pub retry_cnt: Option<u8>,
+    /// Retries after RNR, 0 to 7; 7 retries for ever.
+    pub rnr_retry: Option<u8>,
+    /// First PSN sent.
+    pub sq_psn: Option<Psn>,
+    /// Own READs and atomics outstanding at once.
+    pub max_rd_atomic: Option<u8>,
+}
+
+impl QpModify {
+    /// A transition to `state` without attributes.
+    pub const fn to(state: QpState) -> Self {
+        Self {
+            to: state,
+            pkey_index: None,
+            port: None,
+            access: None,
+            ah: None,
+            path_mtu: None,
+            dest_qp_num: None,
+            rq_psn: None,
+            max_dest_rd_atomic: None,
+            min_rnr_timer: None,
+            timeout: None,
+            retry_cnt: None,
+            rnr_retry: None,
+            sq_psn: None,
+            max_rd_atomic: None,
+        }
+    }
+}
+
+/// A queue pair as the device has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpAttr {
+    /// State.
+    pub state: QpState,
+    /// Entry of the partition table.
+    pub pkey_index: u16,
+    /// Port, from 1.
+    pub port: u8,
+    /// What the peer may do.
+    pub access: Access,
+    /// Way to the peer.
+    pub ah: AddressVector,
+    /// Payload of a packet.
+    pub path_mtu: Mtu,
+    /// The peer's queue pair.
+    pub dest_qp_num: Qpn,
+    /// Next PSN expected.
+    pub rq_psn: Psn,
+    /// Next PSN sent.
+    pub sq_psn: Psn,
+    /// READs and atomics of the peer outstanding at once.
+    pub max_dest_rd_atomic: u8,
+    /// Own READs and atomics outstanding at once.
+    pub max_rd_atomic: u8,
+    /// Pause that an RNR NAK asks for, code.
+    pub min_rnr_timer: u8,
+    /// Local ack timeout, code.
+    pub timeout: u8,
+    /// Retries after a timeout.
+    pub retry_cnt: u8,
+    /// Retries after RNR.
+    pub rnr_retry: u8,
+}
