@@ -97,7 +97,7 @@ layout! {
     /// PORT_MODULE_EVENT: a cable was plugged, pulled or failed.
     pub struct EqePortModule, 28, "eqe_port_module" {
         0x00 [23:16] module: u8,
-        0x00 [3:0] module_status: PortModuleStatus,
+        0x00 [3:0] status: PortModuleStatus,
         0x04 [11:8] error_type: PortModuleError,
     }
 

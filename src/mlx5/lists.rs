@@ -75,6 +75,7 @@ pub fn enums() -> &'static [EnumTable] {
         QueryPagesOpMod ManagePagesOpMod
         AccessRegOpMod RegisterId PaosStatus PpcntGroup
         VportState VportAdminState
+        ModifyCqOpMod CqFieldSelect CqResizeSelect QpOptParam
     ]
 }
 

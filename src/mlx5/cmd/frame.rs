@@ -36,7 +36,7 @@ layout! {
     }
 
     /// Tail of a mailbox.
-    pub struct MailboxTrailer, 64, "cmd_mailbox_block" {
+    pub struct MailboxTrailer, 64, "cmd_mailbox_block+0x200" {
         /// IOVA of the next mailbox; 0 ends the chain.
         0x30 [63:0] next: u64,
         /// Place in the chain, from 0.

@@ -37,10 +37,13 @@ layout! {
     }
 
     /// Output of QUERY_MKEY.
-    pub struct QueryMkeyOut, 272, "query_mkey_out" {
+    pub struct QueryMkeyOut, 304, "query_mkey_out" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
         0x10 [struct] memory_key_mkey_entry: Mkc,
+        /// First translation entries, if `pg_access` was set.
+        0x110 [bytes] bsf0_klm0_pas_mtt0_1: [u8; 16],
+        0x120 [bytes] bsf1_klm1_pas_mtt2_3: [u8; 16],
     }
 
     /// Ends a memory key.

@@ -11,6 +11,8 @@ layout! {
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
         /// Number wished for, or 0.
+        /// An extended context follows this structure, before the page addresses (newer devices).
+        0x08 [31:31] qpc_ext: bool,
         0x08 [23:0] input_qpn: Qpn,
         0x10 [31:0] opt_param_mask: u32,
         /// Enhanced connection establishment options.

@@ -2,7 +2,10 @@
 
 use super::{CmdOpcode, CmdStatus, command};
 use crate::mlx5::context::qpc::Qpc;
-use crate::mlx5::{ids::Qpn, layout::layout};
+use crate::mlx5::{
+    ids::Qpn,
+    layout::{layout, wire_enum},
+};
 
 layout! {
     /// Reset to Init.
@@ -11,6 +14,7 @@ layout! {
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
         0x08 [23:0] qpn: Qpn,
+        /// Fields of the context that count, beside those that the transition takes: [`QpOptParam`] bits.
         0x10 [31:0] opt_param_mask: u32,
         0x14 [31:0] ece: u32,
         0x18 [struct] qpc: Qpc,
@@ -28,10 +32,15 @@ layout! {
         0x00 [31:16] opcode: CmdOpcode,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
+        /// An extended context follows this structure (newer devices).
+        0x08 [31:31] qpc_ext: bool,
         0x08 [23:0] qpn: Qpn,
+        /// Fields of the context that count, beside those that the transition takes: [`QpOptParam`] bits.
         0x10 [31:0] opt_param_mask: u32,
         0x14 [31:0] ece: u32,
         0x18 [struct] qpc: Qpc,
+        /// Bits 95:32 of [`opt_param_mask`](Self::opt_param_mask).
+        0x108 [63:0] opt_param_mask_95_32: u64,
     }
 
     /// Output of INIT2INIT_QP.
@@ -47,6 +56,7 @@ layout! {
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
         0x08 [23:0] qpn: Qpn,
+        /// Fields of the context that count, beside those that the transition takes: [`QpOptParam`] bits.
         0x10 [31:0] opt_param_mask: u32,
         0x14 [31:0] ece: u32,
         0x18 [struct] qpc: Qpc,
@@ -65,6 +75,7 @@ layout! {
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
         0x08 [23:0] qpn: Qpn,
+        /// Fields of the context that count, beside those that the transition takes: [`QpOptParam`] bits.
         0x10 [31:0] opt_param_mask: u32,
         0x14 [31:0] ece: u32,
         0x18 [struct] qpc: Qpc,
@@ -82,10 +93,15 @@ layout! {
         0x00 [31:16] opcode: CmdOpcode,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
+        /// An extended context follows this structure (newer devices).
+        0x08 [31:31] qpc_ext: bool,
         0x08 [23:0] qpn: Qpn,
+        /// Fields of the context that count, beside those that the transition takes: [`QpOptParam`] bits.
         0x10 [31:0] opt_param_mask: u32,
         0x14 [31:0] ece: u32,
         0x18 [struct] qpc: Qpc,
+        /// Bits 95:32 of [`opt_param_mask`](Self::opt_param_mask).
+        0x108 [63:0] opt_param_mask_95_32: u64,
     }
 
     /// Output of RTS2RTS_QP.
@@ -101,6 +117,7 @@ layout! {
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
         0x08 [23:0] qpn: Qpn,
+        /// Fields of the context that count, beside those that the transition takes: [`QpOptParam`] bits.
         0x10 [31:0] opt_param_mask: u32,
         0x18 [struct] qpc: Qpc,
     }
@@ -137,6 +154,37 @@ layout! {
     pub struct Qp2rstOut, 16, "qp_2rst_out" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
+    }
+}
+
+wire_enum! {
+    /// Bits of `opt_param_mask`: fields of the context that a transition may take.
+    pub struct QpOptParam(u32), "qp_opt_param_mask_bit" {
+        ALT_ADDR_PATH = 0x01,
+        RRE = 0x02,
+        RAE = 0x04,
+        RWE = 0x08,
+        PKEY_INDEX = 0x10,
+        Q_KEY = 0x20,
+        /// `min_rnr_nak`.
+        RNR_TIMEOUT = 0x40,
+        PRIMARY_ADDR_PATH = 0x80,
+        /// `log_sra_max`.
+        SRA_MAX = 0x100,
+        /// `log_rra_max`.
+        RRA_MAX = 0x200,
+        PM_STATE = 0x400,
+        RETRY_COUNT = 0x1000,
+        RNR_RETRY = 0x2000,
+        ACK_TIMEOUT = 0x4000,
+        LAG_TX_AFF = 0x8000,
+        /// `primary_address_path.vhca_port_num`.
+        PRI_PORT = 0x10000,
+        SRQN = 0x40000,
+        CQN_RCV = 0x80000,
+        DC_HS = 0x100000,
+        DC_KEY = 0x200000,
+        COUNTER_SET_ID = 0x2000000,
     }
 }
 

@@ -1,0 +1,144 @@
+//! The description of a declared structure, and reading by it.
+
+use core::fmt;
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// An unsigned integer of up to 64 bits. `show` names the value where it is an enumeration.
+    Bits {
+        /// Prints the value as its type does.
+        show: fn(u64, &mut fmt::Formatter<'_>) -> fmt::Result,
+    },
+    /// Bytes in memory order.
+    Bytes,
+    /// A structure declared elsewhere.
+    Struct(&'static Desc),
+}
+
+/// One field of a [`Desc`].
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// PRM name.
+    pub name: &'static str,
+    /// First bit, counted from the most significant bit of the structure's first byte.
+    pub bit_offset: usize,
+    /// Width in bits.
+    pub bit_width: usize,
+    /// What it holds.
+    pub kind: Kind,
+    /// Its documentation, as written at the declaration.
+    pub doc: &'static str,
+}
+
+impl Field {
+    /// Offset in bytes of the 32-bit word in which the field starts.
+    pub const fn dword_offset_bytes(&self) -> usize {
+        self.bit_offset / 32 * 4
+    }
+
+    /// The field's bits as the PRM writes them: high and low bit within its dword (63:0 for a qword).
+    pub const fn hi_lo(&self) -> (usize, usize) {
+        let first = self.bit_offset % 32;
+        let span = if first + self.bit_width > 32 { 64 } else { 32 };
+        (span - 1 - first, span - first - self.bit_width)
+    }
+}
+
+/// A declared structure.
+#[derive(Debug, Clone, Copy)]
+pub struct Desc {
+    /// Name of the Rust type.
+    pub name: &'static str,
+    /// Name in the interface tables.
+    pub prm: &'static str,
+    /// Size of the structure in bytes.
+    pub size_bytes: usize,
+    /// Documentation of the structure.
+    pub doc: &'static str,
+    /// The fields, in declared order.
+    pub fields: &'static [Field],
+}
+
+impl Desc {
+    /// Whether all fields, and the words that hold them, are inside the structure. Checked where a
+    /// structure is declared.
+    #[doc(hidden)]
+    pub const fn is_sound(&self) -> bool {
+        let mut n = 0;
+        while n < self.fields.len() {
+            let field = &self.fields[n];
+            if field.bit_width == 0 || field.bit_offset + field.bit_width > self.size_bytes * 8 {
+                return false;
+            }
+            n += 1;
+        }
+        self.size_bytes.is_multiple_of(4)
+    }
+
+    /// Reads an integer field out of `bytes`.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than the structure or the field is not [`Kind::Bits`].
+    pub fn read(&self, field: &Field, bytes: &[u8]) -> u64 {
+        assert!(matches!(field.kind, Kind::Bits { .. }) && bytes.len() >= self.size_bytes);
+        let mut value = 0;
+        for bit in field.bit_offset..field.bit_offset + field.bit_width {
+            value = value << 1 | u64::from(bytes[bit / 8] >> (7 - bit % 8) & 1);
+        }
+        value
+    }
+
+    /// The first bit, from the most significant bit of byte 0, that is set in `bytes` although no field
+    /// covers it: a reserved bit that is not zero.
+    pub fn reserved_bit_set(&self, bytes: &[u8]) -> Option<usize> {
+        let covered = |bit: usize| {
+            self.fields.iter().any(|f| (f.bit_offset..f.bit_offset + f.bit_width).contains(&bit))
+        };
+        (0..self.size_bytes.min(bytes.len()) * 8)
+            .find(|&bit| bytes[bit / 8] >> (7 - bit % 8) & 1 != 0 && !covered(bit))
+    }
+
+    /// Prints every field of `bytes` with its place, one a line.
+    pub fn explain<'a>(&'a self, bytes: &'a [u8]) -> Explain<'a> {
+        Explain { desc: self, bytes, base_bytes: 0 }
+    }
+}
+
+/// A structure's fields with their places and values, one a line: see [`Desc::explain`].
+#[derive(Debug, Clone, Copy)]
+pub struct Explain<'a> {
+    desc: &'a Desc,
+    bytes: &'a [u8],
+    base_bytes: usize,
+}
+
+impl fmt::Display for Explain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for field in self.desc.fields {
+            let (hi, lo) = field.hi_lo();
+            let at = self.base_bytes + field.dword_offset_bytes();
+            let range = field.bit_offset / 8..(field.bit_offset + field.bit_width).div_ceil(8);
+            match field.kind {
+                Kind::Bits { show } => {
+                    write!(f, "  +0x{at:02x} [{hi:>2}:{lo:<2}] {:<24} ", field.name)?;
+                    show(self.desc.read(field, self.bytes), f)?;
+                    writeln!(f)?;
+                }
+                Kind::Bytes => {
+                    write!(f, "  +0x{at:02x}         {:<24} ", field.name)?;
+                    for byte in &self.bytes[range] {
+                        write!(f, "{byte:02x}")?;
+                    }
+                    writeln!(f)?;
+                }
+                Kind::Struct(desc) => {
+                    writeln!(f, "  +0x{at:02x}         {} ({}):", field.name, desc.name)?;
+                    let base_bytes = self.base_bytes + range.start;
+                    Explain { desc, bytes: &self.bytes[range], base_bytes }.fmt(f)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
