@@ -2,7 +2,9 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 pub mod cqe;
+pub mod doorbell;
 pub mod mlx5;
+pub mod queue;
 pub mod wqe;
 
 #[cfg(feature = "std")]

@@ -1,0 +1,173 @@
+//! UAR pages and the registers in them: where doorbells are rung.
+
+use super::{before_doorbell, flush_write_combining};
+use crate::mlx5::{
+    be::{Be32, Be64},
+    uar::{
+        BF_OFFSET, BFREGS_PER_UAR, CQ_DOORBELL, CqDoorbell, EQ_DOORBELL_ARM, EQ_DOORBELL_NOARM, EqDoorbell,
+    },
+};
+use core::ptr::NonNull;
+
+/// A mapped UAR page: the doorbells of completion and event queues.
+///
+/// Each doorbell is one store of one word, so that a page may be used from several threads.
+#[derive(Debug, Clone, Copy)]
+pub struct UarPage {
+    base: NonNull<u8>,
+    write_combining: bool,
+}
+
+// SAFETY: the methods make single stores to device registers; the device takes them one by one.
+unsafe impl Send for UarPage {}
+// SAFETY: as above.
+unsafe impl Sync for UarPage {}
+
+impl UarPage {
+    /// Takes a mapped page. `write_combining` says how it is mapped.
+    ///
+    /// # Safety
+    /// `base` is the start of a mapped 4 KiB UAR page (or of memory that stands for one), stays mapped as
+    /// long as the value, its copies and its registers live, and is reached through them alone.
+    pub unsafe fn new(base: NonNull<u8>, write_combining: bool) -> Self {
+        debug_assert!(base.as_ptr().addr().is_multiple_of(64));
+        Self { base, write_combining }
+    }
+
+    /// Arms a completion queue. Its record's arm word is already written.
+    #[inline]
+    pub fn arm_cq(&self, doorbell: CqDoorbell) {
+        before_doorbell(self.write_combining);
+        let value = Be64::from_raw(u64::from_ne_bytes(doorbell.to_bytes()));
+        // SAFETY: within the page by the contract of `new`; aligned, being 0x20 of it.
+        unsafe { self.base.add(CQ_DOORBELL).cast::<Be64>().write_volatile(value) };
+        flush_write_combining(self.write_combining);
+    }
+
+    /// Publishes an event queue's consumer index, and arms the queue if `arm`.
+    #[inline]
+    pub fn update_eq(&self, doorbell: EqDoorbell, arm: bool) {
+        before_doorbell(self.write_combining);
+        let value = Be32::from_raw(u32::from_ne_bytes(doorbell.to_bytes()));
+        let offset = if arm { EQ_DOORBELL_ARM } else { EQ_DOORBELL_NOARM };
+        // SAFETY: within the page by the contract of `new`; aligned, being 0x40 or 0x48 of it.
+        unsafe { self.base.add(offset).cast::<Be32>().write_volatile(value) };
+        flush_write_combining(self.write_combining);
+    }
+
+    /// Takes register `k` of the page's four, of 2^`log_bf_reg_size` bytes (a capability, usually 9).
+    ///
+    /// # Safety
+    /// With [`Sharing::Exclusive`] no other [`UarRegister`] for this register exists, in this process or
+    /// another that maps the page.
+    ///
+    /// # Panics
+    /// If the page has no such register.
+    pub unsafe fn register(&self, k: usize, log_bf_reg_size: u8, sharing: Sharing) -> UarRegister {
+        let size_bytes = 1usize << log_bf_reg_size;
+        assert!(
+            k < BFREGS_PER_UAR && (7..=9).contains(&log_bf_reg_size),
+            "no register {k} of {size_bytes} bytes in a UAR page: 4 registers of 128 to 512 bytes"
+        );
+        UarRegister {
+            // SAFETY: 0x800 + 4 * 512 is the end of the page.
+            base: unsafe { self.base.add(BF_OFFSET + k * size_bytes) },
+            offset: 0,
+            half_bytes: size_bytes / 2,
+            write_combining: self.write_combining,
+            sharing,
+        }
+    }
+}
+
+/// Whether a register has one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// One owner: BlueFlame is allowed.
+    Exclusive,
+    /// Others ring it too: single 8-byte stores only, since the lines of two BlueFlames would mix.
+    Shared,
+}
+
+/// How a send queue rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DoorbellMode {
+    /// As libmlx5 does: BlueFlame for one WQE of more than a control segment that fits half the register;
+    /// the 8-byte doorbell for all else, and on a register that is shared or not write-combining.
+    #[default]
+    Auto,
+    /// The 8-byte doorbell always.
+    Doorbell,
+}
+
+/// One BlueFlame register, and the right to ring it.
+///
+/// Not `Clone`: an exclusive register has one owner, by type.
+#[derive(Debug)]
+pub struct UarRegister {
+    base: NonNull<u8>,
+    /// Which half is next: 0 or `half_bytes`.
+    offset: usize,
+    half_bytes: usize,
+    write_combining: bool,
+    sharing: Sharing,
+}
+
+// SAFETY: the register belongs to this value (or, shared, takes single stores from anyone).
+unsafe impl Send for UarRegister {}
+
+impl UarRegister {
+    /// Most bytes that a BlueFlame may carry: half the register, or 0 where BlueFlame is refused.
+    pub fn blue_flame_max_bytes(&self) -> usize {
+        if self.write_combining && self.sharing == Sharing::Exclusive { self.half_bytes } else { 0 }
+    }
+
+    /// Rings with 8 bytes: the first of the last WQE's control segment, as they lie in memory.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self, ctrl: u64) {
+        before_doorbell(self.write_combining);
+        // SAFETY: `offset` is the start of a half of the register, which is mapped and 8-byte aligned.
+        unsafe { self.base.add(self.offset).cast::<u64>().write_volatile(ctrl) };
+        flush_write_combining(self.write_combining);
+        self.turn();
+    }
+
+    /// Rings with a whole WQE: `n_wqebbs` lines from `wqe` on, going on at `ring` after `ring_end`.
+    ///
+    /// # Safety
+    /// `wqe` is a WQEBB of the ring `ring..ring_end`, which is readable, and `n_wqebbs * 64` is at most
+    /// [`blue_flame_max_bytes`](Self::blue_flame_max_bytes).
+    #[inline(always)]
+    pub(crate) unsafe fn blue_flame(
+        &mut self,
+        wqe: *const u8,
+        n_wqebbs: u32,
+        ring: *const u8,
+        ring_end: *const u8,
+    ) {
+        before_doorbell(true);
+        let mut from = wqe.cast::<u64>();
+        // SAFETY: `offset` is the start of a half of the register.
+        let mut to = unsafe { self.base.as_ptr().add(self.offset) }.cast::<u64>();
+        for _ in 0..n_wqebbs {
+            for i in 0..8 {
+                // SAFETY: a line of the ring, and one of the half register, by the caller's promise.
+                unsafe { to.add(i).write_volatile(from.add(i).read()) };
+            }
+            // SAFETY: at most one past the ring, or the register's half.
+            (from, to) = unsafe { (from.add(8), to.add(8)) };
+            if core::ptr::eq(from.cast(), ring_end) {
+                from = ring.cast();
+            }
+        }
+        self.turn();
+    }
+
+    /// Takes the other half next, so that a line still on its way is not combined with a new one.
+    #[inline(always)]
+    fn turn(&mut self) {
+        if self.sharing == Sharing::Exclusive {
+            self.offset ^= self.half_bytes;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The data path: send, receive and completion queues over plain shared memory.
+//!
+//! An owner (the verbs-level objects of this crate, or an embedder of `no_std` code) makes the memory, has
+//! the device told of it, and gives it here as raw parts. From then on a queue is ordinary Rust:
+//!
+//! - one producer, by `&mut`; queues are `Send` and not `Sync`;
+//! - nothing is visible to the device before [`PostList::ring`] or [`RecvList::publish`]: dropping or
+//!   forgetting a list posts nothing;
+//! - the fields of a completion are reachable only through the [`Completion`] that the ownership test gives;
+//! - what was posted is remembered in host-private memory (the ledger); nothing is read back from a ring to
+//!   be trusted;
+//! - no allocation, lock, panic or formatting on post and poll.
+//!
+//! Counters (`pi`, `ci`) run free over 32 bits; the device sees 16 of them (24 for a completion queue). A
+//! slot is a counter masked to the ring.
+
+mod completion;
+mod error;
+mod lease;
+mod poll;
+mod recv;
+mod request;
+mod segment;
+mod send;
+
+pub use completion::{Completion, CompletionError};
+pub use error::{PostError, RetireError};
+pub use lease::{Lease, LeaseSlice, QueueId};
+pub use poll::{CompletionQueue, CompletionQueueParts, CqeSize, Poll};
+pub use recv::{RecvList, RecvQueue, RecvQueueParts, RecvRequest};
+pub use request::{Atomic, Complete, Gather, Inline, Ready, Request, Scatter, SgeList};
+pub use segment::{Remote, Sge};
+pub use send::{Flags, PostList, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts};
+
+/// What [`SendQueue::retire`] and [`RecvQueue::retire`] give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retired {
+    /// The number under which the completed request was posted.
+    pub wr_id: u64,
+    /// Units that are free again, those of silent requests before it included: WQEBBs of a send queue,
+    /// WQEs of a receive queue.
+    pub n_freed: u32,
+}

@@ -1,0 +1,203 @@
+//! The completion queue: which slots are new, and when they are given back.
+
+use super::Completion;
+use crate::{
+    cqe::{CQE_BYTES, OP_OWN_INIT, OP_OWN_OFFSET},
+    doorbell::{DoorbellRecord, UarPage, after_owner_test, before_consumer_index},
+    mlx5::{be::Be32, ids::Cqn, record::CqArm, uar::CqDoorbell},
+};
+use core::ptr::NonNull;
+
+/// Size of a completion queue's slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CqeSize {
+    /// 64 bytes.
+    #[default]
+    B64,
+    /// 128 bytes, of which the second 64 are the CQE.
+    B128,
+}
+
+/// What a completion queue is made of.
+#[derive(Debug)]
+pub struct CompletionQueueParts {
+    /// Number of the queue.
+    pub cqn: Cqn,
+    /// The ring: 2^`log_cq_size` slots, 64-byte aligned.
+    pub ring: NonNull<u8>,
+    /// Log2 of the ring's slots, 0 to 22.
+    pub log_cq_size: u8,
+    /// Size of a slot.
+    pub cqe_size: CqeSize,
+    /// First word of the queue's doorbell record: the consumer index.
+    pub consumer_index: DoorbellRecord,
+    /// Second word: the arm word.
+    pub arm: DoorbellRecord,
+    /// The UAR page that the queue was created with.
+    pub uar: UarPage,
+}
+
+/// A completion queue: one consumer, by type.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    /// Last byte (`op_own`) of slot 0's CQE.
+    op_own: *const u8,
+    mask: u32,
+    log_slot_bytes: u8,
+    /// Consumed CQEs, free-running.
+    ci: u32,
+    consumer_index: DoorbellRecord,
+    cqn: Cqn,
+    arm: DoorbellRecord,
+    uar: UarPage,
+    /// Completion events received, by which the device tells a new arm from a repeated one.
+    arm_sn: u8,
+}
+
+// SAFETY: ring and records are this queue's alone by the contract of the constructors.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    /// Makes an empty queue: fills the ring with CQEs that read as not written, and zeroes the record.
+    ///
+    /// To be done before the first queue pair is created with the queue, since memory of zeros would read as
+    /// CQEs of the first lap.
+    ///
+    /// # Safety
+    /// - `ring` is valid for reads and writes for the size that [`CompletionQueueParts`] says, as long as the queue lives;
+    ///   this process reaches it through the queue alone, and the device writes only CQEs there.
+    /// - `consumer_index`, `arm` and `uar` are those of the queue `cqn`, in which the device has written nothing yet.
+    pub unsafe fn new(parts: CompletionQueueParts) -> Self {
+        let CompletionQueueParts { cqn, ring, log_cq_size, cqe_size, mut consumer_index, mut arm, uar } =
+            parts;
+        debug_assert!(log_cq_size <= 22 && ring.as_ptr().addr().is_multiple_of(CQE_BYTES));
+        consumer_index.write(0);
+        arm.write(0);
+        let log_slot_bytes = match cqe_size {
+            CqeSize::B64 => 6,
+            CqeSize::B128 => 7,
+        };
+        for slot in 0..1usize << log_cq_size {
+            let last = ((slot + 1) << log_slot_bytes) - 1;
+            // SAFETY: the last byte of a slot of the ring.
+            unsafe { ring.add(last).write_volatile(OP_OWN_INIT) };
+        }
+        Self {
+            // SAFETY: the last byte of slot 0.
+            op_own: unsafe { ring.as_ptr().add((1 << log_slot_bytes) - 1) },
+            mask: (1 << log_cq_size) - 1,
+            log_slot_bytes,
+            ci: 0,
+            consumer_index,
+            cqn,
+            arm,
+            uar,
+            arm_sn: 0,
+        }
+    }
+
+    /// Number of the queue.
+    pub fn cqn(&self) -> Cqn {
+        self.cqn
+    }
+
+    /// Slots of the ring.
+    pub fn n_cqes(&self) -> u32 {
+        self.mask + 1
+    }
+
+    /// CQEs consumed so far, free-running.
+    pub fn ci(&self) -> u32 {
+        self.ci
+    }
+
+    /// Starts to take completions. The slots of those taken are given back when the [`Poll`] is dropped.
+    #[inline(always)]
+    pub fn poll(&mut self) -> Poll<'_> {
+        Poll { start: self.ci, ci: self.ci, queue: self }
+    }
+
+    /// Asks for one event when the next completion arrives, or with `solicited_only` the next that is
+    /// solicited or failed.
+    ///
+    /// A completion that arrived before the device saw the arm makes no event. So: arm, **poll again**, and
+    /// sleep only if that found nothing. Tell of each event by [`event_received`](Self::event_received)
+    /// before arming again, or the device takes the arm for a repetition of the last.
+    pub fn arm(&mut self, solicited_only: bool) {
+        let arm = CqArm::new().with_cmd_sn(self.arm_sn).with_cmd(solicited_only).with_consumer_index(self.ci);
+        // The device reads the record when it finds the doorbell's word old: the record goes first.
+        self.arm.write(Be32::from_raw(u32::from_ne_bytes(arm.to_bytes())).get());
+        self.uar.arm_cq(CqDoorbell::new().with_arm(arm).with_cqn(self.cqn));
+    }
+
+    /// Counts a completion event of this queue.
+    pub fn event_received(&mut self) {
+        self.arm_sn = self.arm_sn.wrapping_add(1) & 3;
+    }
+}
+
+/// Completions being taken, one at a time.
+///
+/// A completion lives until the next is asked for:
+/// ```compile_fail,E0499
+/// fn keep(queue: &mut mlx5_direct::queue::CompletionQueue) {
+///     let mut done = queue.poll();
+///     let first = done.next();
+///     let second = done.next();
+///     drop(first);
+/// }
+/// ```
+/// and not after the poll, which gives its slot back:
+/// ```compile_fail,E0505
+/// fn leak(queue: &mut mlx5_direct::queue::CompletionQueue) {
+///     let mut done = queue.poll();
+///     let first = done.next();
+///     drop(done);
+///     drop(first);
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Poll<'q> {
+    queue: &'q mut CompletionQueue,
+    start: u32,
+    ci: u32,
+}
+
+impl Poll<'_> {
+    /// The next completion, if the device has written one.
+    ///
+    /// Every CQE advances the queue, unknown ones too: these come as completions with an
+    /// [`error`](Completion::error).
+    #[inline(always)]
+    #[allow(clippy::should_implement_trait)] // a lending iterator, which the trait cannot express
+    pub fn next(&mut self) -> Option<Completion<'_>> {
+        let queue = &*self.queue;
+        // SAFETY: the slot is masked to the ring.
+        let place = unsafe { queue.op_own.add(((self.ci & queue.mask) as usize) << queue.log_slot_bytes) };
+        // SAFETY: in the ring. Volatile: the device writes it.
+        let op_own = unsafe { place.read_volatile() };
+        // Owner is the parity of the lap: 0 in the first. It was 1 in memory that was never written, as is
+        // the opcode INVALID, which a ring of one slot needs in its second lap.
+        let lap_is_odd = self.ci & (queue.mask + 1) != 0;
+        if (op_own & 1 != 0) != lap_is_odd || op_own >= 0xf0 {
+            return None;
+        }
+        // The device writes the last byte last: what was before it in the CQE is there now.
+        after_owner_test();
+        self.ci = self.ci.wrapping_add(1);
+        // SAFETY: the CQE that ends at `place`, which the device has given to software.
+        Some(unsafe { Completion::new(place.sub(OP_OWN_OFFSET), op_own) })
+    }
+}
+
+impl Drop for Poll<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.ci != self.start {
+            self.queue.ci = self.ci;
+            // The device may write a slot again once its index is published: all reading is done.
+            before_consumer_index();
+            self.queue.consumer_index.write(self.ci & 0xff_ffff);
+        }
+    }
+}

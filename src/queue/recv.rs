@@ -1,0 +1,316 @@
+//! The receive queue: a ring of scatter lists, retired in the order in which they were posted.
+
+use super::{
+    Completion, Lease, LeaseSlice, PostError, QueueId, RetireError, Retired, Sge, segment::store,
+    send::other_queue,
+};
+use crate::{
+    doorbell::{DoorbellRecord, before_doorbell_record},
+    mlx5::ids::{Lkey, Qpn},
+    wqe::{DataSeg, SEGMENT_BYTES},
+};
+use core::{ops::Range, ptr::NonNull};
+
+/// What a receive queue is made of.
+#[derive(Debug)]
+pub struct RecvQueueParts {
+    /// Number of the queue pair.
+    pub qpn: Qpn,
+    /// Shared with the queue pair's [`SendQueue`](super::SendQueue) and its leases.
+    pub id: QueueId,
+    /// The ring: 2^`log_wq_size` WQEs of 2^`log_wq_stride` bytes, 16-byte aligned.
+    pub ring: NonNull<u8>,
+    /// Log2 of the ring's WQEs, 0 to 15.
+    pub log_wq_size: u8,
+    /// Log2 of a WQE's bytes, 4 to 9.
+    pub log_wq_stride: u8,
+    /// One `wr_id` a WQE, in memory that the device cannot reach.
+    pub ledger: NonNull<u64>,
+    /// The receive word of the queue pair's doorbell record.
+    pub record: DoorbellRecord,
+    /// Pieces of memory that one request may name; more than the stride holds are not.
+    pub max_sge: u8,
+}
+
+/// A receive queue: one producer, by type.
+#[derive(Debug)]
+pub struct RecvQueue {
+    ring: *mut u8,
+    ledger: *mut u64,
+    mask: u32,
+    log_wq_stride: u8,
+    /// Published WQEs, free-running.
+    pi: u32,
+    /// Retired WQEs, free-running.
+    ci: u32,
+    /// `pi` may go so far: `ci` and the ring's size, or `pi` itself where posting is not allowed.
+    pi_limit: u32,
+    max_sge: u32,
+    qpn: Qpn,
+    id: QueueId,
+    record: DoorbellRecord,
+    open: bool,
+}
+
+// SAFETY: ring, ledger and record are this queue's alone by the contract of `new`.
+unsafe impl Send for RecvQueue {}
+
+impl RecvQueue {
+    /// Makes an empty queue that does not accept requests before [`open`](Self::open).
+    ///
+    /// # Safety
+    /// - `ring` and `ledger` are valid for reads and writes for the sizes that [`RecvQueueParts`] says, as long
+    ///   as the queue lives, and this process reaches them through the queue alone.
+    /// - `record` is that of the queue pair `qpn`, whose receive queue is at index 0.
+    /// - The ring's memory is what the device was told it is.
+    pub unsafe fn new(parts: RecvQueueParts) -> Self {
+        let RecvQueueParts { qpn, id, ring, log_wq_size, log_wq_stride, ledger, record, max_sge } = parts;
+        debug_assert!(log_wq_size <= 15 && (4..=9).contains(&log_wq_stride));
+        debug_assert!(ring.as_ptr().addr().is_multiple_of(SEGMENT_BYTES));
+        let n_segments = 1 << log_wq_stride >> 4;
+        Self {
+            ring: ring.as_ptr(),
+            ledger: ledger.as_ptr(),
+            mask: (1 << log_wq_size) - 1,
+            log_wq_stride,
+            pi: 0,
+            ci: 0,
+            pi_limit: 0,
+            max_sge: u32::from(max_sge).min(n_segments),
+            qpn,
+            id,
+            record,
+            open: false,
+        }
+    }
+
+    /// Accepts requests from now on: the queue pair is in INIT or beyond.
+    pub fn open(&mut self) {
+        self.open = true;
+        self.pi_limit = self.ci.wrapping_add(self.mask + 1);
+    }
+
+    /// Empties the queue, as a move to RESET does on the device: counters and record are 0 again, and
+    /// nothing is accepted before [`open`](Self::open). What was outstanding is forgotten.
+    pub fn reset(&mut self) {
+        (self.pi, self.ci, self.pi_limit, self.open) = (0, 0, 0, false);
+        self.record.write(0);
+    }
+
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// Pieces of memory that one request may name.
+    pub fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// WQEs of the ring.
+    pub fn n_wqes(&self) -> u32 {
+        self.mask + 1
+    }
+
+    /// WQEs posted and not yet retired.
+    pub fn n_outstanding(&self) -> u32 {
+        self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Starts a list of requests. Nothing of it exists for the device before [`RecvList::publish`].
+    #[inline(always)]
+    pub fn post_list(&mut self) -> RecvList<'_> {
+        RecvList { pi: self.pi, queue: self }
+    }
+
+    /// Posts one request over leased memory.
+    ///
+    /// # Errors
+    /// [`QueueFull`](PostError::QueueFull), [`WrongState`](PostError::WrongState),
+    /// [`TooManySge`](PostError::TooManySge), [`NotLeased`](PostError::NotLeased),
+    /// [`OutOfRange`](PostError::OutOfRange): nothing is posted.
+    #[inline]
+    pub fn post(&mut self, wr_id: u64, slices: &[LeaseSlice]) -> Result<(), PostError> {
+        let mut list = self.post_list();
+        let mut request = list.recv(wr_id)?;
+        for slice in slices {
+            let (lkey, addr, len_bytes) = slice.check(request.list.queue.id)?;
+            request = request.data(Sge { lkey, addr, len_bytes })?;
+        }
+        request.finish();
+        list.publish();
+        Ok(())
+    }
+
+    /// Posts one request over the application's own memory.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Safety
+    /// As [`RecvRequest::sge`], for each of `sges`.
+    #[inline]
+    pub unsafe fn post_raw(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        let mut list = self.post_list();
+        let mut request = list.recv(wr_id)?;
+        for sge in sges {
+            request = request.data(*sge)?;
+        }
+        request.finish();
+        list.publish();
+        Ok(())
+    }
+
+    /// Retires the oldest request, which is the one that `completion` is of, and gives back its `wr_id`.
+    ///
+    /// A reliable connection takes its receive requests in order, so that the completion's `wqe_counter` is
+    /// not needed, and no driver looks at it.
+    ///
+    /// # Errors
+    /// A completion of another queue pair, of a send, or while nothing is outstanding; nothing changes then.
+    #[inline]
+    pub fn retire(&mut self, completion: &Completion<'_>) -> Result<Retired, RetireError> {
+        if completion.qpn() != self.qpn {
+            return Err(other_queue(completion, self.qpn));
+        }
+        if !completion.is_recv() {
+            return Err(RetireError::OtherDirection { opcode: completion.opcode() });
+        }
+        if self.ci == self.pi {
+            return Err(RetireError::NotOutstanding {
+                wqe_counter: completion.wqe_counter(),
+                ci: self.ci as u16,
+                pi: self.pi as u16,
+            });
+        }
+        // SAFETY: the slot is masked to the ledger, and was written when the request was posted.
+        let wr_id = unsafe { *self.ledger.add((self.ci & self.mask) as usize) };
+        self.ci = self.ci.wrapping_add(1);
+        if self.open {
+            self.pi_limit = self.pi_limit.wrapping_add(1);
+        }
+        Ok(Retired { wr_id, n_freed: 1 })
+    }
+
+    #[cold]
+    fn refusal(&self) -> PostError {
+        if self.open { PostError::QueueFull } else { PostError::WrongState }
+    }
+}
+
+/// Receive requests being written, published together.
+///
+/// Dropped or forgotten, it has posted nothing.
+#[derive(Debug)]
+#[must_use = "nothing is posted before `publish`"]
+pub struct RecvList<'q> {
+    queue: &'q mut RecvQueue,
+    /// Index of the next WQE, free-running.
+    pi: u32,
+}
+
+impl<'q> RecvList<'q> {
+    /// Starts a request. One that names no memory takes messages of length 0.
+    ///
+    /// # Errors
+    /// [`QueueFull`](PostError::QueueFull) and [`WrongState`](PostError::WrongState), with nothing written.
+    #[inline(always)]
+    pub fn recv(&mut self, wr_id: u64) -> Result<RecvRequest<'_, 'q>, PostError> {
+        if self.pi == self.queue.pi_limit {
+            return Err(self.queue.refusal());
+        }
+        let slot = (self.pi & self.queue.mask) as usize;
+        // SAFETY: the slot is masked to the ring.
+        let at = unsafe { self.queue.ring.add(slot << self.queue.log_wq_stride) };
+        Ok(RecvRequest { at, n_sge: 0, wr_id, list: self })
+    }
+
+    /// Publishes the list: the only point at which the device learns of it. Receive queues have no doorbell.
+    #[inline(always)]
+    pub fn publish(self) {
+        let Self { queue, pi } = self;
+        queue.pi = pi;
+        // The device fetches WQEs up to the record's count: they are complete before it says so.
+        before_doorbell_record();
+        queue.record.write(pi & 0xffff);
+    }
+}
+
+/// A receive request being written.
+///
+/// Dropped before [`finish`](Self::finish) it was never there.
+#[derive(Debug)]
+#[must_use = "a request is in the list only after `finish`"]
+pub struct RecvRequest<'l, 'q> {
+    list: &'l mut RecvList<'q>,
+    /// Where the next segment goes.
+    at: *mut u8,
+    n_sge: u32,
+    wr_id: u64,
+}
+
+impl RecvRequest<'_, '_> {
+    #[inline(always)]
+    fn data(mut self, sge: Sge) -> Result<Self, PostError> {
+        // As libmlx5 does: `byte_count` 0 would mean 2³¹ bytes.
+        if sge.len_bytes == 0 {
+            return Ok(self);
+        }
+        if sge.len_bytes > DataSeg::MAX_LEN_BYTES {
+            return Err(PostError::MessageTooLong);
+        }
+        if self.n_sge >= self.list.queue.max_sge {
+            return Err(PostError::TooManySge);
+        }
+        self.push(sge.segment());
+        Ok(self)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, segment: DataSeg) {
+        // SAFETY: segment `n_sge` of a free WQE, whose stride holds at least `max_sge` of them; the terminator
+        // comes only where fewer are.
+        unsafe {
+            store(self.at, segment.to_bytes());
+            self.at = self.at.add(SEGMENT_BYTES);
+        }
+        self.n_sge += 1;
+    }
+
+    /// Adds `len_bytes` of local memory at device address `addr` to the scatter list. Nothing is added for
+    /// length 0.
+    ///
+    /// # Errors
+    /// [`TooManySge`](PostError::TooManySge), [`MessageTooLong`](PostError::MessageTooLong).
+    ///
+    /// # Safety
+    /// Until the request is retired (or its queue pair destroyed) the range stays mapped for the device under
+    /// `lkey`, no Rust reference to it lives, and nobody else touches it.
+    #[inline(always)]
+    pub unsafe fn sge(self, lkey: Lkey, addr: u64, len_bytes: u32) -> Result<Self, PostError> {
+        self.data(Sge { lkey, addr, len_bytes })
+    }
+
+    /// Adds `range` of memory that is leased to this queue pair.
+    ///
+    /// # Errors
+    /// As [`sge`](Self::sge), and [`NotLeased`](PostError::NotLeased), [`OutOfRange`](PostError::OutOfRange).
+    #[inline(always)]
+    pub fn local(self, lease: Lease, range: Range<u64>) -> Result<Self, PostError> {
+        let (lkey, addr, len_bytes) = lease.check(self.list.queue.id, range)?;
+        self.data(Sge { lkey, addr, len_bytes })
+    }
+
+    /// Ends the request: it is in the list now, and posted when the list is published.
+    #[inline(always)]
+    pub fn finish(mut self) {
+        let n_segments = 1 << self.list.queue.log_wq_stride >> 4;
+        if self.n_sge < n_segments {
+            self.push(DataSeg::terminator());
+        }
+        let slot = (self.list.pi & self.list.queue.mask) as usize;
+        // SAFETY: the slot is masked to the ledger.
+        unsafe { self.list.queue.ledger.add(slot).write(self.wr_id) };
+        self.list.pi = self.list.pi.wrapping_add(1);
+    }
+}

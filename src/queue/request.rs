@@ -1,0 +1,419 @@
+//! One send request while it is written: segment after segment, the control segment last.
+
+use super::{
+    Flags, Lease, PostError, PostList, Remote, Sge,
+    segment::{halves, store},
+};
+use crate::{
+    mlx5::ids::Lkey,
+    wqe::{AtomicSeg, CtrlSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode},
+};
+use core::{marker::PhantomData, ops::Range};
+
+/// A request that sends local memory or inline data: SEND and RDMA WRITE.
+#[derive(Debug)]
+pub struct Gather;
+/// A request that fills local memory: RDMA READ.
+#[derive(Debug)]
+pub struct Scatter;
+/// A request that still needs its 8 bytes of local memory.
+#[derive(Debug)]
+pub struct Atomic;
+/// A request that carries inline data.
+#[derive(Debug)]
+pub struct Inline;
+/// A request that needs nothing more.
+#[derive(Debug)]
+pub struct Ready;
+
+/// Requests that name a list of local memory.
+pub trait SgeList: sealed::Sealed {}
+impl SgeList for Gather {}
+impl SgeList for Scatter {}
+
+/// Requests that may be finished.
+pub trait Complete: sealed::Sealed {}
+impl Complete for Gather {}
+impl Complete for Scatter {}
+impl Complete for Inline {}
+impl Complete for Ready {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Gather {}
+    impl Sealed for super::Scatter {}
+    impl Sealed for super::Inline {}
+    impl Sealed for super::Ready {}
+}
+
+/// `ctrl.ds` has 6 bits.
+const MAX_DS: u32 = 63;
+
+/// Segments before the data.
+#[inline(always)]
+const fn n_header(opcode: SendOpcode) -> u32 {
+    1 + opcode.has_raddr() as u32 + opcode.is_atomic() as u32
+}
+
+/// Data segments that an operation may have on a queue whose requests may have `max_sge`.
+#[inline(always)]
+fn max_sge(opcode: SendOpcode, max_sge: u32) -> u32 {
+    match opcode {
+        // A READ takes no more than 512 bytes (`MLX5_MAX_SGE_RD`).
+        SendOpcode::RDMA_READ => max_sge.min(30),
+        SendOpcode::ATOMIC_CS | SendOpcode::ATOMIC_FA => 1,
+        _ => max_sge,
+    }
+}
+
+/// A request being written. `K` says what may follow.
+///
+/// Dropped before [`finish`](Self::finish) it was never there.
+#[derive(Debug)]
+#[must_use = "a request is in the list only after `finish`"]
+pub struct Request<'l, 'q, K> {
+    list: &'l mut PostList<'q>,
+    /// First byte of the WQE: 64-byte aligned.
+    start: *mut u8,
+    /// Where the next segment (or inline byte) goes.
+    at: *mut u8,
+    /// Segments so far, inline data not counted.
+    ds: u32,
+    /// Segments for which there are credits.
+    ds_max: u32,
+    /// Segments at which the SGE list is full, or credits end.
+    ds_sge_max: u32,
+    /// Bytes that may still be added to the message.
+    budget_bytes: u32,
+    /// Bytes of inline data so far.
+    n_inline_bytes: u32,
+    wr_id: u64,
+    opcode: SendOpcode,
+    flags: Flags,
+    imm: u32,
+    kind: PhantomData<K>,
+}
+
+impl<'l, 'q, K> Request<'l, 'q, K> {
+    /// Starts a WQE at `start`.
+    ///
+    /// # Safety
+    /// `start` is the first of `n_free` WQEBBs of the list's ring (they may go on at the ring's start) that are
+    /// free and that nothing else writes while this lives.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) unsafe fn new(
+        list: &'l mut PostList<'q>,
+        start: *mut u8,
+        n_free: u32,
+        opcode: SendOpcode,
+        wr_id: u64,
+        flags: Flags,
+        imm: u32,
+    ) -> Self {
+        let ds_max = (n_free * 4).min(MAX_DS);
+        let max_sge = max_sge(opcode, list.queue.max_sge);
+        Self {
+            start,
+            // SAFETY: within the first WQEBB.
+            at: unsafe { start.add(SEGMENT_BYTES) },
+            ds: 1,
+            ds_max,
+            ds_sge_max: ds_max.min(n_header(opcode) + max_sge),
+            budget_bytes: list.queue.max_message_bytes,
+            n_inline_bytes: 0,
+            list,
+            wr_id,
+            opcode,
+            flags,
+            imm,
+            kind: PhantomData,
+        }
+    }
+
+    /// Adds a segment that cannot reach the end of the first WQEBB: one of the first four.
+    #[inline(always)]
+    fn header(mut self, segment: [u8; 16]) -> Self {
+        debug_assert!(self.ds < 4);
+        // SAFETY: in the first WQEBB, by the contract of `new`, since no more than three come before it.
+        unsafe {
+            store(self.at, segment);
+            self.at = self.at.add(SEGMENT_BYTES);
+        }
+        self.ds += 1;
+        self
+    }
+
+    #[inline(always)]
+    pub(super) fn remote(self, remote: Remote) -> Self {
+        self.header(RaddrSeg::new().with_raddr(remote.addr).with_rkey(remote.rkey).to_bytes())
+    }
+
+    #[inline(always)]
+    pub(super) fn operands(self, swap_add: u64, compare: u64) -> Self {
+        self.header(AtomicSeg::new().with_swap_add(swap_add).with_compare(compare).to_bytes())
+    }
+
+    /// Adds one piece of local memory.
+    #[inline(always)]
+    fn data(mut self, sge: Sge) -> Result<Self, PostError> {
+        // As libmlx5 does: `byte_count` 0 would mean 2³¹ bytes.
+        if sge.len_bytes == 0 {
+            return Ok(self);
+        }
+        let Some(budget_bytes) = self.budget_bytes.checked_sub(sge.len_bytes) else {
+            return Err(PostError::MessageTooLong);
+        };
+        if self.ds >= self.ds_sge_max {
+            return Err(self.no_segment());
+        }
+        self.budget_bytes = budget_bytes;
+        if self.at == self.list.queue.ring_end {
+            self.at = self.list.queue.ring;
+        }
+        // SAFETY: segment `ds` of a WQE whose first `ds_max` segments lie in free WQEBBs; at the ring's end
+        // it goes on at its start.
+        unsafe {
+            store(self.at, sge.segment().to_bytes());
+            self.at = self.at.add(SEGMENT_BYTES);
+        }
+        self.ds += 1;
+        Ok(self)
+    }
+
+    /// Whether credits or the SGE limit ended the list.
+    #[cold]
+    fn no_segment(&self) -> PostError {
+        let n_sge = self.ds - n_header(self.opcode);
+        if n_sge >= max_sge(self.opcode, self.list.queue.max_sge) || self.ds == MAX_DS {
+            PostError::TooManySge
+        } else {
+            self.list.queue.refusal()
+        }
+    }
+
+    /// Copies inline data behind what there is.
+    #[inline(always)]
+    fn inline_data(mut self, data: &[u8]) -> Result<Request<'l, 'q, Inline>, PostError> {
+        let room_bytes = self.list.queue.max_inline_bytes - self.n_inline_bytes;
+        if data.len() > room_bytes as usize {
+            return Err(PostError::InlineTooLong);
+        }
+        let n_inline_bytes = self.n_inline_bytes + data.len() as u32;
+        let ds = self.ds + InlineSeg::n_octowords(n_inline_bytes as usize) as u32;
+        if ds > self.ds_max {
+            return Err(if self.ds_max < MAX_DS {
+                self.list.queue.refusal()
+            } else {
+                PostError::InlineTooLong
+            });
+        }
+        let ring_end = self.list.queue.ring_end;
+        if self.n_inline_bytes == 0 {
+            // The header is written last, when the length is known. It is in the first WQEBB.
+            self.at = self.start.wrapping_add(self.ds as usize * SEGMENT_BYTES + InlineSeg::HEADER_BYTES);
+        }
+        let before_end = ring_end.addr() - self.at.addr();
+        // SAFETY: the segments up to `ds` lie in free WQEBBs, and the data in these segments; where they do
+        // not end before the ring does, they go on at its start.
+        self.at = unsafe {
+            if data.len() <= before_end {
+                copy_inline(self.at, data);
+                self.at.add(data.len())
+            } else {
+                copy_inline_wrapping(self.at, before_end, self.list.queue.ring, data)
+            }
+        };
+        self.n_inline_bytes = n_inline_bytes;
+        Ok(self.into_kind())
+    }
+
+    #[inline(always)]
+    fn into_kind<T>(self) -> Request<'l, 'q, T> {
+        Request {
+            list: self.list,
+            start: self.start,
+            at: self.at,
+            ds: self.ds,
+            ds_max: self.ds_max,
+            ds_sge_max: self.ds_sge_max,
+            budget_bytes: self.budget_bytes,
+            n_inline_bytes: self.n_inline_bytes,
+            wr_id: self.wr_id,
+            opcode: self.opcode,
+            flags: self.flags,
+            imm: self.imm,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<'l, 'q, K: Complete> Request<'l, 'q, K> {
+    /// Ends the request: it is in the list now, and posted when the list rings.
+    #[inline(always)]
+    pub fn finish(mut self) {
+        if self.n_inline_bytes != 0 {
+            self.close_inline();
+        }
+        let ctrl = CtrlSeg::new()
+            .with_wqe_index(self.list.wqe_index())
+            .with_opcode(self.opcode)
+            .with_qpn(self.list.queue.qpn)
+            .with_ds(self.ds as u8)
+            .with_fm(self.flags.fm())
+            .with_ce(self.flags.ce())
+            .with_se(self.flags.se())
+            .with_imm(self.imm)
+            .to_bytes();
+        // SAFETY: the first segment of the WQE.
+        unsafe { store(self.start, ctrl) };
+        self.list.push(self.wr_id, self.ds.div_ceil(4), halves(ctrl)[0]);
+    }
+
+    /// Writes the header of inline data, and counts the segments that they take.
+    #[inline(always)]
+    fn close_inline(&mut self) {
+        // The header is at segment `ds`; inline data are the first after at most two segments (ctrl, raddr).
+        let header =
+            InlineSeg::new().with_inline(true).with_byte_count(self.n_inline_bytes as u16).to_bytes();
+        // SAFETY: inside the first WQEBB.
+        unsafe { self.start.add(self.ds as usize * SEGMENT_BYTES).cast::<[u8; 4]>().write(header) };
+        self.ds += InlineSeg::n_octowords(self.n_inline_bytes as usize) as u32;
+    }
+}
+
+impl<'l, 'q, K: SgeList> Request<'l, 'q, K> {
+    /// Names `len_bytes` of local memory at device address `addr`. Nothing is added for length 0.
+    ///
+    /// # Errors
+    /// [`TooManySge`](PostError::TooManySge), [`MessageTooLong`](PostError::MessageTooLong),
+    /// [`QueueFull`](PostError::QueueFull): the request is gone, the list as before it.
+    ///
+    /// # Safety
+    /// Until the request is retired (or its queue pair destroyed) the range stays mapped for the device under
+    /// `lkey`. For RDMA READ, no Rust reference to it lives and nobody else touches it; for the others, nobody
+    /// writes it.
+    #[inline(always)]
+    pub unsafe fn sge(self, lkey: Lkey, addr: u64, len_bytes: u32) -> Result<Self, PostError> {
+        self.data(Sge { lkey, addr, len_bytes })
+    }
+
+    /// Names `range` of memory that is leased to this queue pair.
+    ///
+    /// # Errors
+    /// As [`sge`](Self::sge), and [`NotLeased`](PostError::NotLeased), [`OutOfRange`](PostError::OutOfRange).
+    #[inline(always)]
+    pub fn local(self, lease: Lease, range: Range<u64>) -> Result<Self, PostError> {
+        let (lkey, addr, len_bytes) = lease.check(self.list.queue.id, range)?;
+        self.data(Sge { lkey, addr, len_bytes })
+    }
+}
+
+impl<'l, 'q> Request<'l, 'q, Gather> {
+    /// Carries `data` in the WQE itself. It may be reused at once.
+    ///
+    /// # Errors
+    /// [`InlineTooLong`](PostError::InlineTooLong), [`QueueFull`](PostError::QueueFull), and
+    /// [`MixedInline`](PostError::MixedInline) if the request already names memory.
+    #[inline(always)]
+    pub fn inline(self, data: &[u8]) -> Result<Request<'l, 'q, Inline>, PostError> {
+        if self.ds != n_header(self.opcode) {
+            return Err(PostError::MixedInline);
+        }
+        self.inline_data(data)
+    }
+}
+
+impl Request<'_, '_, Inline> {
+    /// Carries more data, behind what there is: it all is one message and one inline segment.
+    ///
+    /// # Errors
+    /// [`InlineTooLong`](PostError::InlineTooLong), [`QueueFull`](PostError::QueueFull).
+    #[inline(always)]
+    pub fn inline(self, data: &[u8]) -> Result<Self, PostError> {
+        self.inline_data(data)
+    }
+}
+
+impl<'l, 'q> Request<'l, 'q, Atomic> {
+    /// Names the 8 bytes of local memory that take the old value.
+    ///
+    /// # Errors
+    /// As for the other requests; there is always room for this one segment.
+    ///
+    /// # Safety
+    /// As for RDMA READ: until the request is retired the 8 bytes stay mapped for the device under `lkey`,
+    /// and nobody else touches them.
+    #[inline(always)]
+    pub unsafe fn sge(self, lkey: Lkey, addr: u64) -> Result<Request<'l, 'q, Ready>, PostError> {
+        Ok(self.data(Sge { lkey, addr, len_bytes: 8 })?.into_kind())
+    }
+
+    /// Names 8 bytes of leased memory, from `offset_bytes` on, that take the old value.
+    ///
+    /// # Errors
+    /// [`NotLeased`](PostError::NotLeased), [`OutOfRange`](PostError::OutOfRange).
+    #[inline(always)]
+    pub fn local(self, lease: Lease, offset_bytes: u64) -> Result<Request<'l, 'q, Ready>, PostError> {
+        let end = offset_bytes.checked_add(8).ok_or(PostError::OutOfRange)?;
+        let (lkey, addr, len_bytes) = lease.check(self.list.queue.id, offset_bytes..end)?;
+        Ok(self.data(Sge { lkey, addr, len_bytes })?.into_kind())
+    }
+}
+
+/// Copies `data` to `to`.
+///
+/// Not `copy_nonoverlapping`: with a length that is not known it is a call, which costs more than the copy.
+/// The stores are volatile so that the compiler does not make that call out of the loop.
+///
+/// # Safety
+/// `to` is valid for writes of `data.len()` bytes.
+#[inline(always)]
+unsafe fn copy_inline(to: *mut u8, data: &[u8]) {
+    let (from, len) = (data.as_ptr(), data.len());
+    // SAFETY: every access is within `len` bytes of `from` and `to`; the last one of each size ends at `len`
+    // and may write bytes again that were written before it.
+    unsafe {
+        let word = |at: usize| to.add(at).cast::<U64>().write_volatile(from.add(at).cast::<U64>().read());
+        if len >= 8 {
+            let mut at = 0;
+            while at + 8 < len {
+                word(at);
+                at += 8;
+            }
+            word(len - 8);
+        } else if len >= 4 {
+            for at in [0, len - 4] {
+                to.add(at).cast::<U32>().write_volatile(from.add(at).cast::<U32>().read());
+            }
+        } else {
+            for at in 0..len {
+                to.add(at).write_volatile(from.add(at).read());
+            }
+        }
+    }
+}
+
+/// Words of no alignment.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct U64(u64);
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct U32(u32);
+
+/// Copies `data` to `to` up to the ring's end, which is `before_end` bytes away, and on from the ring's start.
+/// Gives the place after the last byte.
+///
+/// # Safety
+/// `to` is valid for writes of `before_end` bytes and `ring` for the rest; `data` is longer than `before_end`.
+#[cold]
+#[inline(never)]
+unsafe fn copy_inline_wrapping(to: *mut u8, before_end: usize, ring: *mut u8, data: &[u8]) -> *mut u8 {
+    for (i, byte) in data.iter().enumerate() {
+        let at = if i < before_end { to.wrapping_add(i) } else { ring.wrapping_add(i - before_end) };
+        // SAFETY: by the caller's promise.
+        unsafe { at.write_volatile(*byte) };
+    }
+    ring.wrapping_add(data.len() - before_end)
+}
