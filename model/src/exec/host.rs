@@ -157,7 +157,7 @@ rules! {
     WqeReserved "wqe_reserved_bits",
     /// Undefined fence mode, or a completion mode that is.
     WqeFlags "wqe_flags",
-    /// Inline data where there can be none (READ, atomics), or mixed with itself.
+    /// Inline data where there can be none: READ and atomics.
     WqeInline "wqe_inline",
     /// An atomic whose local data is not 8 bytes.
     AtomicLength "atomic_length",

@@ -1,6 +1,6 @@
 //! WQEs and the RC transport.
 //!
-//! One `RcQp` is the transport engine of one queue pair, requester and responder. It is a passive state
+//! One [`RcQp`] is the transport engine of one queue pair, requester and responder. It is a passive state
 //! machine over a [`Host`]:
 //!
 //! | call | when |
@@ -11,11 +11,25 @@
 //! | `receive(host, &Packet)` | a packet with this QP as destination passed its ICRC |
 //! | `run(host, budget_packets) -> bool` | until false: nothing more to do without a new event |
 //! | `next_deadline() -> Option<u64>`, `timer(host)` | a timer is due at that `Host::now` |
-//! | `state()`, `send_psn()`, … | for QUERY_QP; the engine itself may enter ERR |
+//! | `state()`, `progress()` | for QUERY_QP; the engine itself may enter ERR |
+//!
+//! After every call but `next_deadline`, `state` and `progress`, call `run`. In ERR too: what is posted there,
+//! by doorbell or by receive counter, is flushed by `run`.
 #![forbid(unsafe_code)]
 
+mod answers;
+mod completion;
 pub mod config;
+mod courier;
 pub mod host;
+mod psn;
+mod rc;
+mod replies;
+mod requester;
+mod responder;
+mod timers;
+mod wqe;
 
 pub use config::{Path, QpConfig, QpState};
 pub use host::{Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Wake};
+pub use rc::{QpProgress, RcQp};

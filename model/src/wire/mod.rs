@@ -9,5 +9,6 @@ pub mod packet;
 pub use link::{Fate, Interference, Port, Wire};
 pub use opcode::Opcode;
 pub use packet::{
-    Aeth, AtomicEth, Bth, Ethernet, Headers, MAX_FRAME_BYTES, Network, Packet, PacketError, Reth,
+    Acknowledgement, Aeth, AtomicEth, Bth, Ethernet, Headers, MAX_FRAME_BYTES, Network, Packet, PacketError,
+    Reth,
 };

@@ -11,6 +11,10 @@ use mlx5_direct::mlx5::ids::{Psn, Qpn};
 
 /// UDP port of RoCE v2.
 pub const ROCE_UDP_PORT: u16 = 4791;
+/// Partition key of RoCE, which has one partition only.
+pub const DEFAULT_PKEY: u16 = 0xffff;
+/// Hop limit where the address vector has none.
+pub const DEFAULT_HOP_LIMIT: u8 = 64;
 /// Ethernet, VLAN, IPv6, UDP, BTH, the longest extension headers, 4096 bytes of payload, ICRC.
 pub const MAX_FRAME_BYTES: usize = 18 + 48 + 12 + 28 + 4096 + 4;
 
@@ -101,6 +105,55 @@ pub struct Aeth {
     pub syndrome: u8,
     /// Message sequence number, 24 bits.
     pub msn: u32,
+}
+
+/// What an [`Aeth`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acknowledgement {
+    /// All requests up to this PSN were executed.
+    Ack,
+    /// No receive WQE: try again after the time of this code.
+    RnrNak(u8),
+    /// Expected an earlier PSN: this one.
+    SequenceError,
+    /// The request breaks a rule.
+    InvalidRequest,
+    /// No right to the memory.
+    AccessError,
+    /// The responder failed.
+    OperationalError,
+    /// Reserved code.
+    Unknown(u8),
+}
+
+impl Aeth {
+    /// An acknowledgement in answer, with the responder's message sequence number.
+    pub const fn new(what: Acknowledgement, msn: u32) -> Self {
+        let syndrome = match what {
+            // Credits 31: end-to-end flow control is not used.
+            Acknowledgement::Ack => 0x1f,
+            Acknowledgement::RnrNak(timer) => 0x20 | timer & 0x1f,
+            Acknowledgement::SequenceError => 0x60,
+            Acknowledgement::InvalidRequest => 0x61,
+            Acknowledgement::AccessError => 0x62,
+            Acknowledgement::OperationalError => 0x63,
+            Acknowledgement::Unknown(syndrome) => syndrome,
+        };
+        Self { syndrome, msn }
+    }
+
+    /// What it says.
+    pub const fn what(&self) -> Acknowledgement {
+        match self.syndrome {
+            0x00..=0x1f => Acknowledgement::Ack,
+            0x20..=0x3f => Acknowledgement::RnrNak(self.syndrome & 0x1f),
+            0x60 => Acknowledgement::SequenceError,
+            0x61 => Acknowledgement::InvalidRequest,
+            0x62 => Acknowledgement::AccessError,
+            0x63 => Acknowledgement::OperationalError,
+            syndrome => Acknowledgement::Unknown(syndrome),
+        }
+    }
 }
 
 /// All headers of a packet. Extension headers are present as the opcode has them.

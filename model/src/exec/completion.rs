@@ -1,0 +1,121 @@
+//! CQEs that a QP makes.
+
+use super::{
+    config::QpConfig,
+    host::{Host, RoceKind, Wake},
+    wqe::SendWqe,
+};
+use crate::wire::Headers;
+use mlx5_direct::{
+    cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
+    wqe::{CompletionMode, SendOpcode},
+};
+
+/// Why a WQE failed: syndrome, and a vendor syndrome as public reports show beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) syndrome: CqeSyndrome,
+    pub(super) vendor: u8,
+}
+
+macro_rules! failures {
+    ($($name:ident $syndrome:ident $vendor:literal),* $(,)?) => { impl Failure {
+        $(pub(super) const $name: Self = Self { syndrome: CqeSyndrome::$syndrome, vendor: $vendor };)*
+    } };
+}
+
+failures! {
+    LOCAL_LENGTH LOCAL_LENGTH_ERR 0x32,
+    LOCAL_QP_OP LOCAL_QP_OP_ERR 0x68,
+    SEND_PROTECTION LOCAL_PROT_ERR 0x53,
+    RECEIVE_PROTECTION LOCAL_PROT_ERR 0x51,
+    FLUSH WR_FLUSH_ERR 0xf9,
+    BAD_RESPONSE BAD_RESP_ERR 0x99,
+    LOCAL_ACCESS LOCAL_ACCESS_ERR 0x52,
+    REMOTE_INVALID_REQUEST REMOTE_INVAL_REQ_ERR 0x8a,
+    REMOTE_ACCESS REMOTE_ACCESS_ERR 0x88,
+    REMOTE_OPERATION REMOTE_OP_ERR 0x89,
+    RETRY_EXCEEDED TRANSPORT_RETRY_EXC_ERR 0x81,
+    RNR_RETRY_EXCEEDED RNR_RETRY_EXC_ERR 0x87,
+}
+
+/// Posts the CQE of a send WQE that is done, if it asks for one. Returns whether it did.
+pub(super) fn send_done(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) -> bool {
+    let wake = match wqe.ce() {
+        CompletionMode::ALWAYS => Wake::Any,
+        CompletionMode::CQE_AND_EQE => Wake::Solicited,
+        _ => return false,
+    };
+    let byte_cnt = if wqe.is_read_or_atomic() { wqe.len_bytes as u32 } else { 0 };
+    let cqe = RequesterCqe::new()
+        .with_user_index(config.user_index)
+        .with_byte_cnt(byte_cnt)
+        .with_timestamp(host.now())
+        .with_send_wqe_opcode(wqe.opcode())
+        .with_qpn(config.qpn)
+        .with_wqe_counter(wqe.index)
+        .with_opcode(CqeOpcode::REQ);
+    host.post_cqe(config.cqn_send, &cqe.to_bytes(), wake);
+    true
+}
+
+/// Posts the error CQE of a send WQE.
+pub(super) fn send_failed(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe, failure: Failure) {
+    let cqe = error_cqe(config, failure, wqe.index)
+        .with_send_wqe_opcode(wqe.opcode())
+        .with_opcode(CqeOpcode::REQ_ERR);
+    host.post_cqe(config.cqn_send, &cqe.to_bytes(), Wake::Solicited);
+}
+
+/// Posts the error CQE of a receive WQE.
+pub(super) fn receive_failed(host: &mut dyn Host, config: &QpConfig, wqe_counter: u16, failure: Failure) {
+    let cqe = error_cqe(config, failure, wqe_counter)
+        .with_send_wqe_opcode(SendOpcode(0))
+        .with_opcode(CqeOpcode::RESP_ERR);
+    host.post_cqe(config.cqn_receive, &cqe.to_bytes(), Wake::Solicited);
+}
+
+fn error_cqe(config: &QpConfig, failure: Failure, wqe_counter: u16) -> ErrorCqe {
+    ErrorCqe::new()
+        .with_srqn_or_user_index(config.user_index)
+        .with_vendor_err_synd(failure.vendor)
+        .with_syndrome(failure.syndrome)
+        .with_qpn(config.qpn)
+        .with_wqe_counter(wqe_counter)
+}
+
+/// Posts the CQE of a receive WQE that took a message whose last packet had `headers`.
+pub(super) fn receive_done(
+    host: &mut dyn Host,
+    config: &QpConfig,
+    headers: &Headers,
+    wqe_counter: u16,
+    len_bytes: u64,
+) {
+    let (opcode, imm) = match (headers.bth.opcode.is_write(), headers.imm, headers.invalidate) {
+        (true, imm, _) => (CqeOpcode::RESP_WR_IMM, imm.unwrap_or(0)),
+        (false, Some(imm), _) => (CqeOpcode::RESP_SEND_IMM, imm),
+        (false, None, Some(rkey)) => (CqeOpcode::RESP_SEND_INV, rkey),
+        (false, None, None) => (CqeOpcode::RESP_SEND, 0),
+    };
+    // RoCE puts here what InfiniBand has its service level for: [3] UDP present, [2:0] network header.
+    let l3 = match headers.network.kind {
+        RoceKind::V1 => 0,
+        RoceKind::V2Ipv6 => 8 | 1,
+        RoceKind::V2Ipv4 => 8 | 2,
+    };
+    let solicited = headers.bth.solicited;
+    let cqe = ResponderCqe::new()
+        .with_sl(l3)
+        .with_rqpn(config.remote_qpn)
+        .with_srqn_or_user_index(config.user_index)
+        .with_imm_inval_pkey(imm)
+        .with_byte_cnt(len_bytes as u32)
+        .with_timestamp(host.now())
+        .with_qpn(config.qpn)
+        .with_wqe_counter(wqe_counter)
+        .with_opcode(opcode)
+        .with_se(solicited);
+    let wake = if solicited { Wake::Solicited } else { Wake::Any };
+    host.post_cqe(config.cqn_receive, &cqe.to_bytes(), wake);
+}

@@ -1,0 +1,192 @@
+//! What a responder has still to send, in PSN order, and what it keeps to send again.
+
+use super::{
+    answers::Fatal,
+    config::QpConfig,
+    courier::{Courier, right},
+    host::{Host, Need, QpEvent},
+    psn::distance,
+};
+use crate::wire::{Acknowledgement, Aeth, Opcode, Reth};
+use mlx5_direct::mlx5::ids::Psn;
+use std::collections::VecDeque;
+
+/// A READ or atomic that was executed; kept in case the response is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A READ may be executed again.
+    Read { first_psn: Psn, n_psns: u32 },
+    /// An atomic may not: its result is kept.
+    Atomic { psn: Psn, old: u64 },
+}
+
+impl Record {
+    fn contains(&self, at: Psn) -> bool {
+        match *self {
+            Self::Read { first_psn, n_psns } => (0..n_psns as i32).contains(&distance(at, first_psn)),
+            Self::Atomic { psn, .. } => psn == at,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Acknowledge(Acknowledgement),
+    Read { reth: Reth, n_psns: u32, sent: u32 },
+    Atomic { old: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reply {
+    psn: Psn,
+    msn: u32,
+    what: What,
+    /// For a duplicate: takes no responder resource of its own.
+    again: bool,
+}
+
+/// Replies to send and records kept.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    queue: VecDeque<Reply>,
+    records: VecDeque<Record>,
+}
+
+impl Replies {
+    /// Whether another READ or atomic may be accepted (`log_rra_max`).
+    pub(super) fn has_room(&self, config: &QpConfig) -> bool {
+        let busy = |reply: &&Reply| !reply.again && !matches!(reply.what, What::Acknowledge(_));
+        (self.queue.iter().filter(busy).count() as u32) < config.max_served_reads
+    }
+
+    /// Keeps a record, dropping the oldest beyond `log_rra_max`.
+    pub(super) fn record(&mut self, config: &QpConfig, record: Record) {
+        while self.records.len() >= config.max_served_reads.max(1) as usize {
+            self.records.pop_front();
+        }
+        self.records.push_back(record);
+    }
+
+    /// The record that a PSN belongs to.
+    pub(super) fn find(&self, psn: Psn) -> Option<Record> {
+        self.records.iter().find(|record| record.contains(psn)).copied()
+    }
+
+    /// Queues an acknowledgement; plain ones in a row become one.
+    pub(super) fn acknowledge(&mut self, psn: Psn, what: Acknowledgement, msn: u32) {
+        let reply = Reply { psn, msn, what: What::Acknowledge(what), again: false };
+        match self.queue.back_mut() {
+            Some(last) if last.what == reply.what && what == Acknowledgement::Ack => {
+                if distance(psn, last.psn) > 0 {
+                    last.psn = psn;
+                }
+                last.msn = msn;
+            }
+            _ => self.queue.push_back(reply),
+        }
+    }
+
+    /// Queues a READ's response.
+    pub(super) fn read(&mut self, psn: Psn, n_psns: u32, reth: Reth, msn: u32, again: bool) {
+        self.put(Reply { psn, msn, what: What::Read { reth, n_psns, sent: 0 }, again });
+    }
+
+    /// Queues an atomic's response.
+    pub(super) fn atomic(&mut self, psn: Psn, old: u64, msn: u32, again: bool) {
+        self.put(Reply { psn, msn, what: What::Atomic { old }, again });
+    }
+
+    /// A new reply goes last; one for a duplicate takes the place of the one still queued for the same
+    /// request, or goes before what has later PSNs.
+    fn put(&mut self, mut reply: Reply) {
+        if !reply.again {
+            self.queue.push_back(reply);
+            return;
+        }
+        let end = |reply: &Reply| match reply.what {
+            What::Read { n_psns, .. } => reply.psn.plus(n_psns),
+            _ => reply.psn.plus(1),
+        };
+        let data = |reply: &Reply| !matches!(reply.what, What::Acknowledge(_));
+        let same = self.queue.iter_mut().find(|other| data(other) && end(other) == end(&reply));
+        if let Some(other) = same {
+            reply.again = other.again;
+            *other = reply;
+            return;
+        }
+        let later = |other: &Reply| distance(other.psn, reply.psn) > 0;
+        let at = self.queue.iter().position(later).unwrap_or(self.queue.len());
+        self.queue.insert(at, reply);
+    }
+
+    /// The QP is in error: data is no longer sent, acknowledgements of what was executed still are.
+    pub(super) fn abandon_data(&mut self) {
+        self.queue.retain(|reply| matches!(reply.what, What::Acknowledge(_)));
+    }
+
+    /// Sends the next packet. Returns whether there was one.
+    pub(super) fn send_next(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        courier: &mut Courier,
+    ) -> Result<bool, Fatal> {
+        let Some(reply) = self.queue.front_mut() else { return Ok(false) };
+        match reply.what {
+            What::Acknowledge(what) => {
+                courier.acknowledge(host, config, reply.psn, Aeth::new(what, reply.msn), None);
+            }
+            What::Atomic { old } => {
+                let aeth = Aeth::new(Acknowledgement::Ack, reply.msn);
+                courier.acknowledge(host, config, reply.psn, aeth, Some(old));
+            }
+            What::Read { reth, n_psns, ref mut sent } => {
+                let n = *sent;
+                *sent += 1;
+                let more = *sent < n_psns;
+                let (psn, msn) = (reply.psn.plus(n), reply.msn);
+                if !send_read_response(host, config, courier, reth, n, n_psns, psn, msn) {
+                    self.queue.clear();
+                    self.acknowledge(psn, Acknowledgement::AccessError, msn);
+                    host.event(config.qpn, QpEvent::AccessViolation);
+                    return Err(Fatal);
+                }
+                if more {
+                    return Ok(true);
+                }
+            }
+        }
+        self.queue.pop_front();
+        Ok(true)
+    }
+}
+
+/// Sends response packet `n` of `n_psns`. Returns false if its memory can no longer be read.
+#[allow(clippy::too_many_arguments)]
+fn send_read_response(
+    host: &mut dyn Host,
+    config: &QpConfig,
+    courier: &mut Courier,
+    reth: Reth,
+    n: u32,
+    n_psns: u32,
+    psn: Psn,
+    msn: u32,
+) -> bool {
+    let opcode = match (n == 0, n + 1 == n_psns) {
+        (true, true) => Opcode::READ_RESPONSE_ONLY,
+        (true, false) => Opcode::READ_RESPONSE_FIRST,
+        (false, false) => Opcode::READ_RESPONSE_MIDDLE,
+        (false, true) => Opcode::READ_RESPONSE_LAST,
+    };
+    let Some(mut headers) = courier.headers(host, config, opcode, psn) else { return true };
+    headers.aeth = Some(Aeth::new(Acknowledgement::Ack, msn));
+    let offset = u64::from(n) * u64::from(config.mtu_bytes);
+    let len = (u64::from(reth.len_bytes) - offset).min(u64::from(config.mtu_bytes)) as usize;
+    let right = right(config, reth.rkey, Need::RemoteRead);
+    let sent = courier.send(host, &headers, len, |host, payload| match len {
+        0 => Ok(()),
+        _ => host.read(&right, reth.addr.wrapping_add(offset), payload),
+    });
+    sent.is_ok()
+}

@@ -1,0 +1,465 @@
+//! The sending half of an RC QP: WQEs to request packets.
+
+use super::{
+    completion::{self, Failure},
+    config::{QpConfig, QpState},
+    courier::{Courier, right},
+    host::{Host, KeyFault, Need, Ring, Rule},
+    psn::n_packets,
+    timers::ack_timeout_ns,
+    wqe::{Broken, MAX_WQE_BYTES, Piece, SendWqe, for_each_part},
+};
+use crate::wire::{AtomicEth, Headers, Opcode, Reth};
+use mlx5_direct::{
+    mlx5::ids::Psn,
+    wqe::{CompletionMode, CtrlSeg, FenceMode, SEGMENT_BYTES, SendOpcode, WQEBB_BYTES},
+};
+use std::collections::VecDeque;
+
+/// Request packets that may be unacknowledged.
+pub(super) const WINDOW_PACKETS: u32 = 128;
+/// PSNs that may be outstanding: half the circle, so that old and new can be told apart.
+const MAX_SPAN: u32 = 1 << 23;
+
+/// A WQE that was started.
+#[derive(Debug, Default)]
+pub(super) struct Request {
+    pub(super) wqe: SendWqe,
+    pub(super) first_psn: Psn,
+    /// PSNs it takes: its packets, or for READ and atomics those of the response. 0 for NOP.
+    pub(super) n_psns: u32,
+    /// PSNs acknowledged, from the first on; for a READ, response packets that came.
+    pub(super) acked: u32,
+    /// Request packets sent since the last step back; never below `acked` of a SEND or WRITE.
+    pub(super) sent: u32,
+    /// It cannot go on; its turn to say so comes when all before it are done.
+    pub(super) failed: Option<Failure>,
+}
+
+impl Request {
+    /// Request packets it takes.
+    fn n_to_send(&self) -> u32 {
+        if self.wqe.is_read_or_atomic() { 1 } else { self.n_psns }
+    }
+
+    pub(super) fn psn_at(&self, n: u32) -> Psn {
+        self.first_psn.plus(n)
+    }
+}
+
+/// The send queue's side of a QP.
+#[derive(Debug, Default)]
+pub(super) struct Requester {
+    /// Counter that the doorbell gave.
+    pub(super) producer: u16,
+    /// First WQEBB not read.
+    pub(super) fetch: u16,
+    /// First WQEBB that software cannot know to be done: the one after the last with a CQE.
+    retired: u16,
+    /// Read, but not allowed to start.
+    staged: Option<Request>,
+    /// Started, oldest first.
+    pub(super) pending: VecDeque<Request>,
+    /// Index in `pending` of the first request with packets to send.
+    pub(super) sending: usize,
+    pub(super) next_psn: Psn,
+    /// Packets sent and not acknowledged.
+    pub(super) in_flight: u32,
+    /// READs and atomics started and not done.
+    pub(super) n_reads: u32,
+    pub(super) retries_left: u8,
+    pub(super) rnr_retries_left: u8,
+    pub(super) ack_deadline: Option<u64>,
+    pub(super) rnr_deadline: Option<u64>,
+    /// A step back to this PSN was made on word of the responder, and nothing came since.
+    pub(super) recovering: Option<Psn>,
+    /// No WQE is started after one that failed.
+    halted: bool,
+    error_reported: bool,
+    spare: Vec<Request>,
+}
+
+impl Requester {
+    /// Forgets everything but the attributes that RTS takes from `config`.
+    pub(super) fn start(&mut self, config: &QpConfig) {
+        self.next_psn = config.next_send_psn;
+        self.refill(config);
+    }
+
+    /// Gives the retry counters their full value.
+    pub(super) fn refill(&mut self, config: &QpConfig) {
+        self.retries_left = config.retry_count;
+        self.rnr_retries_left = config.rnr_retry;
+    }
+
+    /// Takes the doorbell's counter.
+    pub(super) fn doorbell(&mut self, host: &mut dyn Host, config: &QpConfig, counter: u16) {
+        let ahead = u32::from(counter.wrapping_sub(self.retired));
+        if ahead > config.n_send_wqebbs {
+            let (n, retired) = (config.n_send_wqebbs, self.retired);
+            host.violation(
+                config.qpn,
+                Rule::SendQueueOverrun,
+                format_args!("counter {counter}: {ahead} WQEBBs after {retired}, the ring has {n}"),
+            );
+            // Slots were overwritten; what the ring holds now is all that can be executed.
+            if u32::from(counter.wrapping_sub(self.fetch)) > n {
+                return;
+            }
+        }
+        self.producer = counter;
+    }
+
+    /// Whether nothing is outstanding.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Sends the next packet, starting WQEs as needed. Returns whether it did anything.
+    pub(super) fn send_next(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        state: QpState,
+        courier: &mut Courier,
+    ) -> bool {
+        if self.rnr_deadline.is_some() || self.in_flight >= WINDOW_PACKETS {
+            return false;
+        }
+        loop {
+            let Some(request) = self.pending.get(self.sending) else {
+                if state == QpState::Rts && self.start_next(host, config) {
+                    continue;
+                }
+                return false;
+            };
+            if request.failed.is_some() {
+                return false;
+            }
+            if request.sent < request.n_to_send() {
+                return self.send_packet(host, config, courier);
+            }
+            self.sending += 1;
+        }
+    }
+
+    /// Moves the next WQE to `pending`, if there is one that may start.
+    fn start_next(&mut self, host: &mut dyn Host, config: &QpConfig) -> bool {
+        if self.halted {
+            return false;
+        }
+        let staged = match self.staged.take() {
+            Some(request) => Some(request),
+            None => self.fetch_next(host, config),
+        };
+        let Some(mut request) = staged else { return false };
+        if !self.may_start(&request, config) {
+            self.staged = Some(request);
+            return false;
+        }
+        request.first_psn = self.next_psn;
+        self.next_psn = self.next_psn.plus(request.n_psns);
+        self.n_reads += u32::from(request.wqe.is_read_or_atomic() && request.failed.is_none());
+        self.halted = request.failed.is_some();
+        self.pending.push_back(request);
+        true
+    }
+
+    fn may_start(&self, request: &Request, config: &QpConfig) -> bool {
+        let fenced = match FenceMode(request.wqe.fm) {
+            FenceMode::FENCE | FenceMode::SMALL_AND_FENCE => self.n_reads > 0,
+            FenceMode::STRONG_ORDERING => !self.pending.is_empty(),
+            _ => false,
+        };
+        let throttled =
+            request.wqe.is_read_or_atomic() && self.n_reads >= config.max_outstanding_reads.max(1);
+        let span =
+            self.pending.front().map_or(0, |first| self.next_psn.get().wrapping_sub(first.first_psn.get()));
+        let crowded = !self.pending.is_empty() && (span & 0xff_ffff) + request.n_psns > MAX_SPAN;
+        !fenced && !throttled && !crowded
+    }
+
+    /// Reads the WQE at `fetch`.
+    fn fetch_next(&mut self, host: &mut dyn Host, config: &QpConfig) -> Option<Request> {
+        if self.fetch == self.producer {
+            return None;
+        }
+        let mut request = self.spare.pop().unwrap_or_default();
+        (request.acked, request.sent, request.failed) = (0, 0, None);
+        if let Err(failure) = self.read_wqe(host, config, &mut request.wqe) {
+            request.failed = Some(failure);
+        }
+        self.fetch = self.fetch.wrapping_add(request.wqe.n_wqebbs);
+        if request.failed.is_none() {
+            request.failed = check_message(host, config, &request.wqe).err();
+        }
+        request.n_psns = match request.wqe.opcode() {
+            _ if request.failed.is_some() => 0,
+            SendOpcode::NOP => 0,
+            opcode if opcode.is_atomic() => 1,
+            _ => n_packets(request.wqe.len_bytes, config.mtu_bytes),
+        };
+        Some(request)
+    }
+
+    fn read_wqe(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &mut SendWqe) -> Result<(), Failure> {
+        let mut bytes = [0; MAX_WQE_BYTES];
+        let index = self.fetch;
+        let slot = (u32::from(index) & config.n_send_wqebbs.wrapping_sub(1)) as usize;
+        let read = host.read_ring(config.qpn, Ring::Send, slot * WQEBB_BYTES, &mut bytes[..SEGMENT_BYTES]);
+        let mut head = [0; SEGMENT_BYTES];
+        head.copy_from_slice(&bytes[..SEGMENT_BYTES]);
+        let ctrl = CtrlSeg::from_bytes(head);
+        wqe.read_ctrl(&ctrl, index);
+        if read.is_err() {
+            wqe.n_wqebbs = 1;
+            host.event(config.qpn, super::host::QpEvent::WqCatastrophic);
+            return Err(Failure::LOCAL_QP_OP);
+        }
+        let posted = self.producer.wrapping_sub(index);
+        let broken = if ctrl.ds() == 0 {
+            Some((Rule::DsTooSmall, format!("ds is 0 in WQEBB {index}")))
+        } else if wqe.n_wqebbs > posted {
+            let n = wqe.n_wqebbs;
+            let text = format!("WQE at {index} has {n} WQEBBs, the doorbell's counter is {}", self.producer);
+            wqe.n_wqebbs = posted;
+            Some((Rule::WqeBeyondDoorbell, text))
+        } else {
+            None
+        };
+        let len = usize::from(ctrl.ds()) * SEGMENT_BYTES;
+        let outcome = match broken {
+            Some(broken) => Err(broken),
+            None if read_wrapped(host, config, slot * WQEBB_BYTES, &mut bytes[..len]).is_err() => {
+                host.event(config.qpn, super::host::QpEvent::WqCatastrophic);
+                return Err(Failure::LOCAL_QP_OP);
+            }
+            None => wqe.read_segments(&bytes[..len], config.qpn),
+        };
+        outcome.map_err(|(rule, text): Broken| {
+            host.violation(config.qpn, rule, format_args!("{text}"));
+            Failure::LOCAL_QP_OP
+        })
+    }
+
+    /// Sends a packet of `pending[sending]`, which has one to send.
+    fn send_packet(&mut self, host: &mut dyn Host, config: &QpConfig, courier: &mut Courier) -> bool {
+        let request = &mut self.pending[self.sending];
+        let outcome = if request.wqe.is_read_or_atomic() {
+            send_read_or_atomic(host, config, courier, request)
+        } else {
+            let window_full = self.in_flight + 1 >= WINDOW_PACKETS;
+            send_data(host, config, courier, request, window_full)
+        };
+        if outcome.is_err() {
+            request.failed = Some(Failure::SEND_PROTECTION);
+            self.halted = true;
+            return true;
+        }
+        request.sent += 1;
+        self.in_flight += 1;
+        if self.ack_deadline.is_none() {
+            self.ack_deadline = ack_timeout_ns(config.path.ack_timeout).map(|ns| host.now() + ns);
+        }
+        true
+    }
+
+    /// Takes the oldest request out, done.
+    pub(super) fn complete_head(&mut self, host: &mut dyn Host, config: &QpConfig) {
+        if let Some(request) = self.pop_head() {
+            if completion::send_done(host, config, &request.wqe) {
+                self.retired = request.wqe.index.wrapping_add(request.wqe.n_wqebbs);
+            }
+            self.spare.push(request);
+        }
+    }
+
+    /// Takes the oldest request out, failed.
+    pub(super) fn fail_head(&mut self, host: &mut dyn Host, config: &QpConfig, failure: Failure) {
+        if let Some(request) = self.pop_head() {
+            self.report_failure(host, config, &request.wqe, failure);
+        }
+    }
+
+    fn pop_head(&mut self) -> Option<Request> {
+        let request = self.pending.pop_front()?;
+        self.sending = self.sending.saturating_sub(1);
+        if request.wqe.is_read_or_atomic() && request.n_psns > 0 {
+            self.n_reads -= 1;
+            self.in_flight -= request.sent;
+        } else {
+            self.in_flight -= request.sent - request.acked.min(request.sent);
+        }
+        Some(request)
+    }
+
+    fn report_failure(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe, failure: Failure) {
+        let silent = wqe.ce() == CompletionMode::ONLY_FIRST_ERR && self.error_reported;
+        if !silent {
+            completion::send_failed(host, config, wqe, failure);
+            self.error_reported = true;
+            self.retired = wqe.index.wrapping_add(wqe.n_wqebbs);
+        }
+    }
+
+    /// Sends again from the first unacknowledged packet on.
+    pub(super) fn step_back(&mut self) {
+        for request in &mut self.pending {
+            request.sent = if request.wqe.is_read_or_atomic() { 0 } else { request.acked };
+        }
+        (self.sending, self.in_flight, self.ack_deadline) = (0, 0, None);
+    }
+
+    /// Completes everything posted as flushed, in order.
+    pub(super) fn flush(&mut self, host: &mut dyn Host, config: &QpConfig) {
+        (self.ack_deadline, self.rnr_deadline) = (None, None);
+        while let Some(request) = self.pending.pop_front() {
+            self.report_failure(host, config, &request.wqe, Failure::FLUSH);
+        }
+        if let Some(request) = self.staged.take() {
+            self.report_failure(host, config, &request.wqe, Failure::FLUSH);
+        }
+        (self.sending, self.in_flight, self.n_reads) = (0, 0, 0);
+        while self.fetch != self.producer {
+            let mut head = [0; SEGMENT_BYTES];
+            let mask = config.n_send_wqebbs.wrapping_sub(1);
+            let offset = (u32::from(self.fetch) & mask) as usize * WQEBB_BYTES;
+            // A ring that cannot be read is flushed block by block, so that software gets its CQEs.
+            let _unreadable = host.read_ring(config.qpn, Ring::Send, offset, &mut head);
+            let mut wqe = SendWqe::default();
+            wqe.read_ctrl(&CtrlSeg::from_bytes(head), self.fetch);
+            wqe.n_wqebbs = wqe.n_wqebbs.min(self.producer.wrapping_sub(self.fetch));
+            self.report_failure(host, config, &wqe, Failure::FLUSH);
+            self.fetch = self.fetch.wrapping_add(wqe.n_wqebbs);
+        }
+    }
+}
+
+/// Reads ring bytes across the end of the send ring.
+fn read_wrapped(
+    host: &mut dyn Host,
+    config: &QpConfig,
+    offset: usize,
+    into: &mut [u8],
+) -> Result<(), super::host::RingFault> {
+    let ring = config.n_send_wqebbs as usize * WQEBB_BYTES;
+    let (first, rest) = into.split_at_mut(into.len().min(ring - offset));
+    host.read_ring(config.qpn, Ring::Send, offset, first)?;
+    // A WQE longer than the ring repeats it; its wqe_index would be wrong anyway.
+    for part in rest.chunks_mut(ring) {
+        host.read_ring(config.qpn, Ring::Send, 0, part)?;
+    }
+    Ok(())
+}
+
+/// What can be known to be wrong before the first packet.
+fn check_message(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) -> Result<(), Failure> {
+    let max = 1u64 << config.log_msg_max;
+    if wqe.len_bytes > max {
+        let len = wqe.len_bytes;
+        host.violation(
+            config.qpn,
+            Rule::MessageTooLong,
+            format_args!("message of {len} bytes, log_msg_max allows {max}"),
+        );
+        return Err(Failure::LOCAL_LENGTH);
+    }
+    if wqe.is_read_or_atomic() && config.max_outstanding_reads == 0 {
+        host.violation(
+            config.qpn,
+            Rule::NoReadResources,
+            format_args!("opcode 0x{:02x} on a QP that may have no READ outstanding", wqe.opcode),
+        );
+        return Err(Failure::LOCAL_QP_OP);
+    }
+    let need = if wqe.is_read_or_atomic() { Need::LocalWrite } else { Need::LocalRead };
+    for piece in &wqe.pieces {
+        if let Piece::Memory { lkey, addr, len } = *piece
+            && len > 0
+        {
+            host.check(&right(config, lkey, need), addr, len).map_err(|_| Failure::SEND_PROTECTION)?;
+        }
+    }
+    Ok(())
+}
+
+/// The opcode of packet `n` of `last + 1`.
+fn data_opcode(wqe: &SendWqe, n: u32, last: u32) -> Opcode {
+    let write = matches!(wqe.opcode(), SendOpcode::RDMA_WRITE | SendOpcode::RDMA_WRITE_IMM);
+    let imm = matches!(wqe.opcode(), SendOpcode::SEND_IMM | SendOpcode::RDMA_WRITE_IMM);
+    let invalidate = wqe.opcode() == SendOpcode::SEND_INVAL;
+    match (n == 0, n == last, write) {
+        (true, false, true) => Opcode::WRITE_FIRST,
+        (true, false, false) => Opcode::SEND_FIRST,
+        (false, false, true) => Opcode::WRITE_MIDDLE,
+        (false, false, false) => Opcode::SEND_MIDDLE,
+        (true, true, true) if imm => Opcode::WRITE_ONLY_IMM,
+        (true, true, true) => Opcode::WRITE_ONLY,
+        (true, true, false) if imm => Opcode::SEND_ONLY_IMM,
+        (true, true, false) if invalidate => Opcode::SEND_ONLY_INV,
+        (true, true, false) => Opcode::SEND_ONLY,
+        (false, true, true) if imm => Opcode::WRITE_LAST_IMM,
+        (false, true, true) => Opcode::WRITE_LAST,
+        (false, true, false) if imm => Opcode::SEND_LAST_IMM,
+        (false, true, false) if invalidate => Opcode::SEND_LAST_INV,
+        (false, true, false) => Opcode::SEND_LAST,
+    }
+}
+
+fn send_data(
+    host: &mut dyn Host,
+    config: &QpConfig,
+    courier: &mut Courier,
+    request: &Request,
+    window_full: bool,
+) -> Result<(), KeyFault> {
+    let wqe = &request.wqe;
+    let (n, last) = (request.sent, request.n_psns - 1);
+    let opcode = data_opcode(wqe, n, last);
+    let Some(mut headers) = courier.headers(host, config, opcode, request.psn_at(n)) else { return Ok(()) };
+    let offset = u64::from(n) * u64::from(config.mtu_bytes);
+    let len = (wqe.len_bytes - offset).min(u64::from(config.mtu_bytes));
+    headers.reth = Some(Reth { addr: wqe.raddr, rkey: wqe.rkey, len_bytes: wqe.len_bytes as u32 });
+    (headers.imm, headers.invalidate) = (Some(wqe.imm), Some(wqe.imm));
+    headers.bth.solicited = n == last && wqe.solicited;
+    // Often enough that the window never closes for want of an acknowledgement.
+    let every = (1u32 << config.log_ack_req_freq.min(31)).min(WINDOW_PACKETS / 4);
+    headers.bth.ack_req = n == last || (n + 1).is_multiple_of(every) || window_full;
+    let right = right(config, 0, Need::LocalRead);
+    courier.send(host, &headers, len as usize, |host, payload| {
+        for_each_part(&wqe.pieces, offset, len, |part, range| match part {
+            Piece::Memory { lkey, addr, .. } => {
+                host.read(&super::host::Right { key: lkey, ..right }, addr, &mut payload[range])
+            }
+            Piece::Inline { start, .. } => {
+                let data = &wqe.inline[start..start + range.len()];
+                payload[range].copy_from_slice(data);
+                Ok(())
+            }
+        })
+    })
+}
+
+fn send_read_or_atomic(
+    host: &mut dyn Host,
+    config: &QpConfig,
+    courier: &mut Courier,
+    request: &Request,
+) -> Result<(), KeyFault> {
+    let wqe = &request.wqe;
+    let opcode = match wqe.opcode() {
+        SendOpcode::RDMA_READ => Opcode::READ_REQUEST,
+        SendOpcode::ATOMIC_CS => Opcode::COMPARE_SWAP,
+        _ => Opcode::FETCH_ADD,
+    };
+    let psn = request.psn_at(request.acked);
+    let headers: Option<Headers> = courier.headers(host, config, opcode, psn);
+    let Some(mut headers) = headers else { return Ok(()) };
+    // A READ that was answered in part is asked for again from there.
+    let done = u64::from(request.acked) * u64::from(config.mtu_bytes);
+    let (addr, rkey) = (wqe.raddr.wrapping_add(done), wqe.rkey);
+    headers.reth = Some(Reth { addr, rkey, len_bytes: wqe.len_bytes.saturating_sub(done) as u32 });
+    headers.atomic = Some(AtomicEth { addr, rkey, swap_or_add: wqe.swap_add, compare: wqe.compare });
+    headers.bth.ack_req = true;
+    courier.send(host, &headers, 0, |_, _| Ok(()))
+}
