@@ -46,19 +46,22 @@ fn exceptions_give_reasons() {
     assert!(reasons.into_iter().all(|reason| reason.len() > 10));
 }
 
+/// Spoils a description or its fields.
+type Change = fn(&mut Desc, &mut Vec<Field>);
+
 /// A test that cannot fail shows nothing: here is a structure that is wrong in each way.
 #[test]
 fn the_check_finds_wrong_declarations() {
     let table = Table::load();
     let good = Qpc::DESC;
-    let found = |change: fn(&mut Desc, &mut Vec<Field>)| {
+    let found = |change: Change| {
         let (mut desc, mut fields) = (*good, good.fields.to_vec());
         change(&mut desc, &mut fields);
         desc.fields = fields.leak();
         check(&desc, &table)
     };
     assert_eq!(found(|_, _| ()), Vec::<String>::new());
-    let wrong: [(&str, fn(&mut Desc, &mut Vec<Field>)); 7] = [
+    let wrong: [(&str, Change); 7] = [
         ("pd: declared at bit 41", |_, f| field(f, "pd").bit_offset += 1),
         ("pd: declared at bit 40 with 23 bits", |_, f| field(f, "pd").bit_width -= 1),
         ("mut: not in the tables", |_, f| field(f, "mtu").name = "mut"),
