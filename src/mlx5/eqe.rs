@@ -220,3 +220,27 @@ impl Eqe {
         T::from(self.event_data())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::layout::painted;
+
+    #[test]
+    fn golden_bytes() {
+        let eqe = Eqe::from_bytes([0xa5; 64]);
+        assert_eq!(eqe.with_type_(EventType::CMD).to_bytes(), painted(&[(1, &[0x0a])]));
+        assert_eq!(eqe.with_sub_type(PortChange::ACTIVE.0).to_bytes(), painted(&[(3, &[4])]));
+        assert_eq!(eqe.with_owner(false).to_bytes(), painted(&[(63, &[0xa4])]));
+        let data = EqeComp::new().with_cqn(Cqn::new(0x12_3456)).to_bytes();
+        assert_eq!(eqe.with_event_data(data).to_bytes()[0x38..0x3c], [0, 0x12, 0x34, 0x56]);
+        assert_eq!(eqe.with_event_data(data).data::<EqeComp>().cqn(), Cqn::new(0x12_3456));
+    }
+
+    #[test]
+    fn page_requests_are_signed() {
+        let request = EqePageReq::new().with_func_id(1).with_num_pages(-3_i32 as u32);
+        assert_eq!(request.to_bytes()[..8], [0, 0, 0, 1, 0xff, 0xff, 0xff, 0xfd]);
+        assert_eq!(request.num_pages() as i32, -3);
+    }
+}

@@ -385,3 +385,56 @@ macro_rules! wire_enum {
     )* };
 }
 pub(crate) use wire_enum;
+
+/// Bytes 0xa5, but for `places`: what is left of such a buffer after a setter that keeps to its bits.
+#[cfg(test)]
+pub(crate) fn painted<const N: usize>(places: &[(usize, &[u8])]) -> [u8; N] {
+    let mut bytes = [0xa5; N];
+    for (at, place) in places {
+        bytes[*at..at + place.len()].copy_from_slice(place);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::context::Qpc;
+
+    fn set<const OFF: usize, const HI: u32, const LO: u32>(value: u64) -> [u8; 12] {
+        let mut bytes = [0xa5; 12];
+        set_bits::<OFF, HI, LO, 12>(&mut bytes, value);
+        assert_eq!(get_bits::<OFF, HI, LO, 12>(&bytes), value);
+        bytes
+    }
+
+    #[test]
+    fn a_setter_keeps_to_its_bits() {
+        assert_eq!(set::<0, 31, 31>(0), painted(&[(0, &[0x25])]));
+        assert_eq!(set::<0, 0, 0>(0), painted(&[(3, &[0xa4])]));
+        // 14 bits: 1, 8 and 5 of them in three bytes.
+        assert_eq!(set::<0, 16, 3>(0x3fff), painted(&[(2, &[0xff, 0xfd])]));
+        assert_eq!(set::<0, 16, 3>(0), painted(&[(1, &[0xa4, 0x00, 0x05])]));
+        assert_eq!(set::<4, 63, 0>(0x0102_0304_0506_0708), painted(&[(4, &[1, 2, 3, 4, 5, 6, 7, 8])]));
+        // Bits 34 to 29 of a qword: 3 in one dword, 3 in the next.
+        assert_eq!(set::<4, 34, 29>(0b010_101), painted(&[(7, &[0xa2])]));
+        assert_eq!(set::<4, 34, 29>(0b111_000), painted(&[(7, &[0xa7, 0x05])]));
+    }
+
+    #[test]
+    fn a_setter_drops_bits_above_the_width() {
+        let mut bytes = [0; 4];
+        set_bits::<0, 16, 3, 4>(&mut bytes, u64::MAX);
+        assert_eq!(bytes, [0, 1, 0xff, 0xf8]);
+    }
+
+    #[test]
+    fn the_description_reads_what_the_accessors_write() {
+        let bytes = Qpc::new().with_log_msg_max(30).with_dbr_addr(0x1234_5678_9abc).with_cgs(true).to_bytes();
+        let read =
+            |name: &str| Qpc::DESC.read(Qpc::DESC.fields.iter().find(|f| f.name == name).unwrap(), &bytes);
+        assert_eq!((read("log_msg_max"), read("dbr_addr"), read("cgs")), (30, 0x1234_5678_9abc, 1));
+        assert_eq!(Qpc::DESC.reserved_bit_set(&bytes), None);
+        assert_eq!(Qpc::DESC.reserved_bit_set(&[0, 0, 0x80]), Some(16));
+    }
+}

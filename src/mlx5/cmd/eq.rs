@@ -76,3 +76,17 @@ fn event_byte(event: EventType) -> usize {
     let bit = usize::from(event.0);
     bit / 64 * 8 + 7 - bit % 64 / 8
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_bits_are_counted_in_big_endian_qwords() {
+        let create = CreateEqIn::new().with_event(EventType::CMD).with_event(EventType::PAGE_REQUEST);
+        assert_eq!(create.event_bitmask()[..8], 0xc00_u64.to_be_bytes());
+        assert!(create.has_event(EventType::CMD) && !create.has_event(EventType::PORT_CHANGE));
+        let high = CreateEqIn::new().with_event(EventType(64));
+        assert_eq!(high.event_bitmask()[8..16], 1_u64.to_be_bytes());
+    }
+}

@@ -43,9 +43,9 @@ layout! {
         0x38 [31:0] block_num: u32,
         /// Same as the slot's.
         0x3c [23:16] token: u8,
-        /// [`MailboxBlock::ctrl_signature`] of the block.
+        /// [`ctrl_signature`] of the block.
         0x3c [15:8] ctrl_signature: u8,
-        /// [`MailboxBlock::signature`] of the block.
+        /// [`block_signature`] of the block.
         0x3c [7:0] signature: u8,
     }
 }
@@ -103,4 +103,56 @@ pub fn block_signature(data: &[u8; MAILBOX_DATA_BYTES], trailer: &MailboxTrailer
 /// Mailboxes that carry `length` bytes beside the slot's own.
 pub const fn n_mailboxes(length: usize) -> usize {
     length.saturating_sub(INLINE_BYTES).div_ceil(MAILBOX_DATA_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::layout::painted;
+
+    #[test]
+    fn golden_bytes() {
+        let entry = CmdEntry::from_bytes([0xa5; 64]);
+        assert_eq!(
+            entry.with_type_(PCI_CMD_XPORT).with_input_length(0x110).to_bytes(),
+            painted(&[(0, &[7]), (4, &[0, 0, 1, 0x10])])
+        );
+        assert_eq!(entry.with_token(0x5a).to_bytes(), painted(&[(60, &[0x5a])]));
+        assert_eq!(entry.with_hw_owned(false).to_bytes(), painted(&[(63, &[0xa4])]));
+        let done = entry.with_delivery_status(DeliveryStatus::TOK_ERR).with_hw_owned(false);
+        assert_eq!(done.to_bytes(), painted(&[(63, &[4])]));
+        assert_eq!(done.delivery_status(), DeliveryStatus::TOK_ERR);
+        let trailer =
+            MailboxTrailer::from_bytes([0xa5; 64]).with_next(0x1000).with_block_num(2).with_token(9);
+        assert_eq!(
+            trailer.to_bytes(),
+            painted(&[(0x30, &[0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 2]), (0x3d, &[9])])
+        );
+    }
+
+    #[test]
+    fn a_signed_entry_sums_to_ones() {
+        let entry = CmdEntry::new().with_type_(7).with_token(0x31).with_hw_owned(true).with_signature(0x99);
+        // 7 ^ 0x31 ^ 1 = 0x37; whatever stood in the signature does not count.
+        assert_eq!(entry_signature(&entry), !0x37);
+        let signed = entry.with_signature(entry_signature(&entry));
+        assert_eq!(signed.to_bytes().iter().fold(0, |sum, byte| sum ^ byte), 0xff);
+    }
+
+    #[test]
+    fn a_signed_mailbox_sums_to_ones_twice() {
+        let data = core::array::from_fn(|n| n as u8 & 0x7f);
+        let mut trailer = MailboxTrailer::new().with_token(0x31).with_block_num(3);
+        trailer.set_ctrl_signature(ctrl_signature(&trailer));
+        assert_eq!(trailer.ctrl_signature(), !0x32);
+        trailer.set_signature(block_signature(&data, &trailer));
+        let xor = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum ^ byte);
+        assert_eq!(xor(&trailer.to_bytes()[..63]), 0xff);
+        assert_eq!(xor(&data) ^ xor(&trailer.to_bytes()), 0xff);
+    }
+
+    #[test]
+    fn mailboxes_needed() {
+        assert_eq!([0, 16, 17, 528, 529].map(n_mailboxes), [0, 0, 1, 1, 2]);
+    }
 }

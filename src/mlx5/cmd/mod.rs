@@ -114,3 +114,18 @@ wire_enum! {
         BAD_OUTP_LEN_ERR = 0x51,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_carries_its_opcode() {
+        assert_eq!(CreateCqIn::request().to_bytes()[..8], [4, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            QueryHcaCapIn::request().with_op_mod(CapType::ROCE.op_mod(true)).to_bytes()[..8],
+            [1, 0, 0, 0, 0, 0, 0, 9]
+        );
+        assert_eq!(CapType::from_op_mod(9), (CapType::ROCE, true));
+    }
+}

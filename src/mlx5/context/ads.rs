@@ -69,3 +69,22 @@ impl Ads {
         self.with_rmac_47_32(high).with_rmac_31_0(low)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::layout::painted;
+
+    #[test]
+    fn golden_bytes() {
+        let ads = Ads::from_bytes([0xa5; 44]);
+        assert_eq!(ads.with_grh(false).to_bytes(), painted(&[(5, &[0x25])]));
+        assert_eq!(ads.with_ack_timeout(14).to_bytes(), painted(&[(8, &[0x75])]));
+        assert_eq!(ads.with_src_addr_index(3).with_hop_limit(64).to_bytes(), painted(&[(9, &[3, 0xa5, 64])]));
+        // tclass straddles bytes: 4 bits each in bytes 12 and 13.
+        assert_eq!(ads.with_tclass(0x68).to_bytes(), painted(&[(12, &[0xa6, 0x85])]));
+        assert_eq!(ads.with_udp_sport(0xc123).to_bytes(), painted(&[(0x22, &[0xc1, 0x23])]));
+        assert_eq!(ads.with_rmac([1, 2, 3, 4, 5, 6]).to_bytes(), painted(&[(0x26, &[1, 2, 3, 4, 5, 6])]));
+        assert_eq!(ads.with_rmac([1, 2, 3, 4, 5, 6]).rmac(), [1, 2, 3, 4, 5, 6]);
+    }
+}

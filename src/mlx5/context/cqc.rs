@@ -98,3 +98,26 @@ wire_enum! {
         START_FROM_CQE = 0x01,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::{ids::Eqn, layout::painted};
+
+    #[test]
+    fn golden_bytes() {
+        let cqc = Cqc::from_bytes([0xa5; 64]);
+        assert_eq!(cqc.with_cqe_sz(CqeSize::STRIDE_128).to_bytes(), painted(&[(1, &[0x25])]));
+        assert_eq!(cqc.with_cc(true).with_oi(true).to_bytes(), painted(&[(1, &[0xb7])]));
+        assert_eq!(cqc.with_st(CqState::FIRED).to_bytes(), painted(&[(2, &[0xaa])]));
+        // page_offset straddles bytes 10 and 11.
+        assert_eq!(cqc.with_page_offset(0b110_010).to_bytes(), painted(&[(10, &[0xac, 0xa5])]));
+        assert_eq!(
+            cqc.with_log_cq_size(10).with_uar_page(UarIndex::new(3)).to_bytes(),
+            painted(&[(12, &[0xaa, 0, 0, 3])])
+        );
+        assert_eq!(cqc.with_c_eqn(Eqn::new(7)).to_bytes(), painted(&[(0x17, &[7])]));
+        assert_eq!(cqc.with_dbr_addr(0x1000).dbr_addr(), 0x1000);
+        assert_eq!(cqc.with_dbr_addr(0x1000).to_bytes(), painted(&[(0x38, &[0, 0, 0, 0, 0, 0, 0x10, 0])]));
+    }
+}

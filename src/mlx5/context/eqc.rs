@@ -45,3 +45,22 @@ wire_enum! {
         ALWAYS_ARMED = 0xb,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::layout::painted;
+
+    #[test]
+    fn golden_bytes() {
+        let eqc = Eqc::from_bytes([0xa5; 64]);
+        assert_eq!(eqc.with_st(EqState::ARMED).to_bytes(), painted(&[(2, &[0xa9])]));
+        assert_eq!(
+            eqc.with_log_eq_size(8).with_uar_page(UarIndex::new(0x10)).to_bytes(),
+            painted(&[(12, &[0xa8, 0, 0, 0x10])])
+        );
+        // Twelve bits of vector: the upper four are in byte 0x16.
+        assert_eq!(eqc.with_intr(0x123).to_bytes(), painted(&[(0x16, &[0xa1, 0x23])]));
+        assert_eq!(eqc.with_intr(0x123).intr(), 0x123);
+    }
+}

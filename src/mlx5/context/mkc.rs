@@ -101,3 +101,34 @@ impl Mkc {
         self.with_access_mode_4_2(mode.0 >> 2).with_access_mode_1_0(mode.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::layout::painted;
+
+    #[test]
+    fn golden_bytes() {
+        let mkc = Mkc::from_bytes([0xa5; 64]);
+        // Bits 26 to 28 of the first dword hold 001, bits 8 and 9 hold 01: mode 5.
+        let memic = mkc.with_access_mode(MkcAccessMode::MEMIC);
+        assert_eq!(memic.to_bytes(), painted(&[(0, &[0xa5]), (2, &[0xa5])]));
+        assert_eq!(mkc.with_access_mode(MkcAccessMode::MTT).to_bytes(), painted(&[(0, &[0xa1])]));
+        assert_eq!(
+            mkc.with_access_mode(MkcAccessMode::KSM).to_bytes(),
+            painted(&[(0, &[0xa1]), (2, &[0xa7])])
+        );
+        assert_eq!(memic.access_mode(), MkcAccessMode::MEMIC);
+        let rights = mkc.with_a(true).with_rw(true).with_rr(true).with_lw(true).with_lr(true);
+        assert_eq!(rights.to_bytes(), painted(&[(2, &[0xfd])]));
+        assert_eq!(
+            mkc.with_qpn(Mkc::ANY_QP).with_mkey_7_0(0x42).to_bytes(),
+            painted(&[(4, &[0xff, 0xff, 0xff, 0x42])])
+        );
+        assert_eq!(
+            mkc.with_length64(false).with_pd(Pdn::new(2)).to_bytes(),
+            painted(&[(12, &[0x25, 0, 0, 2])])
+        );
+        assert_eq!(mkc.with_log_page_size(12).to_bytes(), painted(&[(0x3b, &[0xac])]));
+    }
+}

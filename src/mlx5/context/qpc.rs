@@ -221,3 +221,52 @@ impl Mtu {
         (1..=5).contains(&self.0).then(|| 128 << self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::layout::painted;
+
+    #[test]
+    fn golden_bytes() {
+        let qpc = Qpc::from_bytes([0xa5; 232]);
+        assert_eq!(qpc.with_state(QpState::RTS).to_bytes(), painted(&[(0, &[0x35])]));
+        assert_eq!(qpc.with_st(ServiceType::UD).to_bytes(), painted(&[(1, &[2])]));
+        assert_eq!(qpc.with_pm_state(PmState::MIGRATED).to_bytes(), painted(&[(2, &[0xbd])]));
+        assert_eq!(qpc.with_pd(Pdn::new(0x12_3456)).to_bytes(), painted(&[(5, &[0x12, 0x34, 0x56])]));
+        // mtu 011, log_msg_max 11110.
+        assert_eq!(qpc.with_mtu(Mtu::MTU_1024).with_log_msg_max(30).to_bytes(), painted(&[(8, &[0x7e])]));
+        // Reserved 1, log_rq_size 0110, log_rq_stride 010; no_sq 0, log_sq_size 0111, reserved 101.
+        let sizes = qpc.with_log_rq_size(6).with_log_rq_stride(2).with_no_sq(false).with_log_sq_size(7);
+        assert_eq!(sizes.to_bytes(), painted(&[(9, &[0xb2, 0x3d])]));
+        assert_eq!(
+            qpc.with_remote_qpn(Qpn::new(0xab_cdef)).to_bytes(),
+            painted(&[(21, &[0xab, 0xcd, 0xef])])
+        );
+        assert_eq!(qpc.with_next_send_psn(Psn::new(1)).to_bytes(), painted(&[(0x79, &[0, 0, 1])]));
+        assert_eq!(qpc.with_rre(false).with_rae(false).to_bytes(), painted(&[(0x92, &[0x05])]));
+        assert_eq!(qpc.with_min_rnr_nak(12).to_bytes(), painted(&[(0x94, &[0xac])]));
+        assert_eq!(
+            qpc.with_dbr_addr(0x0102_0304_0506_0708).to_bytes(),
+            painted(&[(0xa0, &[1, 2, 3, 4, 5, 6, 7, 8])])
+        );
+        assert_eq!(qpc.with_rq_type(RqType::ZERO_LEN_RQ).to_bytes(), painted(&[(0xac, &[0xa3])]));
+        let path = Ads::new().with_hop_limit(64);
+        assert_eq!(qpc.with_primary_address_path(path).to_bytes()[0x18..0x44], path.to_bytes());
+    }
+
+    #[test]
+    fn getters_read_the_same_bits() {
+        let mut bytes = [0; 232];
+        bytes[..4].copy_from_slice(&[0x30, 0x00, 0x18, 0x00]);
+        bytes[8..12].copy_from_slice(&[0xbe, 0x32, 0x08, 0x00]);
+        let qpc = Qpc::from_bytes(bytes);
+        assert_eq!(
+            (qpc.state(), qpc.st(), qpc.pm_state()),
+            (QpState::RTS, ServiceType::RC, PmState::MIGRATED)
+        );
+        assert_eq!((qpc.mtu(), qpc.mtu().bytes(), qpc.log_msg_max()), (Mtu::MTU_4096, Some(4096), 30));
+        assert_eq!((qpc.log_rq_size(), qpc.log_rq_stride(), qpc.log_sq_size()), (6, 2, 1));
+        assert_eq!(Mtu::RAW_ETHERNET_QP.bytes(), None);
+    }
+}
