@@ -45,7 +45,7 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Zeroed memory of whole pages, at least `len_bytes`.
+    /// Zeroed memory of `len_bytes`, in pages that hold nothing else.
     pub fn alloc(len_bytes: usize, page_size: PageSize) -> Result<Arc<Self>> {
         let page_bytes = if page_size == PageSize::Huge2M { 2 << 20 } else { PAGE_BYTES };
         if len_bytes == 0 || len_bytes > isize::MAX as usize - page_bytes {
@@ -54,9 +54,9 @@ impl HostMemory {
                 isize::MAX as usize - page_bytes
             )));
         }
-        let len_bytes = len_bytes.next_multiple_of(page_bytes);
+        let map_bytes = len_bytes.next_multiple_of(page_bytes);
         let mut options = MmapOptions::new();
-        options.len(len_bytes);
+        options.len(map_bytes);
         if page_size == PageSize::Huge2M {
             options.huge(Some(21)); // log2 of 2 MiB
         }
@@ -65,10 +65,10 @@ impl HostMemory {
                 PageSize::Default => String::new(),
                 PageSize::Huge2M => format!(
                     " on {} huge pages of 2 MiB (reserve them with sysctl vm.nr_hugepages)",
-                    len_bytes / page_bytes
+                    map_bytes / page_bytes
                 ),
             };
-            Error::os(format!("mapping {len_bytes} bytes{pages}"), source)
+            Error::os(format!("mapping {map_bytes} bytes{pages}"), source)
         })?);
         // A fork would otherwise move pages away from under the device: on the next write, whichever process
         // writes first gets a copy.

@@ -65,7 +65,7 @@ pub struct SendLimits {
 }
 
 /// What the ledger remembers of a posted request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct SendLedgerEntry {
     wr_id: u64,

@@ -1,0 +1,157 @@
+//! An open device.
+#![forbid(unsafe_code)]
+
+use crate::{
+    CompChannel, Cq, CqAttr, Error, Pd, Result,
+    backend::{AsyncEvent, Control, DeviceAttr, GidEntry, PortAttr, SpecialContexts},
+    mlx5::ids::UserIndex,
+    uar::UarPool,
+};
+use std::{
+    fmt,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+/// An open device, from which objects are made. Cheap to clone; any thread may use it.
+///
+/// The device is taken down when the last clone and the last object made from it are gone, or by
+/// [`close`](Self::close).
+#[derive(Clone)]
+pub struct Context {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    control: Arc<dyn Control>,
+    uars: UarPool,
+    next_user_index: AtomicU32,
+}
+
+impl Context {
+    /// Opens a device through a control path that is already up.
+    pub fn on(control: Arc<dyn Control>) -> Self {
+        let uars = UarPool::new(Arc::clone(&control));
+        Self { shared: Arc::new(Shared { control, uars, next_user_index: AtomicU32::new(0) }) }
+    }
+
+    /// What the user calls the device.
+    pub fn name(&self) -> String {
+        self.control().name()
+    }
+
+    /// Limits and identity.
+    pub fn device(&self) -> &DeviceAttr {
+        self.shared.control.device_attr()
+    }
+
+    /// State of a port, counted from 1.
+    pub fn port(&self, port: u8) -> Result<PortAttr> {
+        self.control().query_port(port)
+    }
+
+    /// Enables or disables the link of a port.
+    pub fn set_port(&self, port: u8, up: bool) -> Result<()> {
+        self.control().set_port(port, up)
+    }
+
+    /// An entry of a port's GID table. An empty entry is an error.
+    pub fn gid(&self, port: u8, index: u16) -> Result<GidEntry> {
+        self.control().query_gid(port, index)
+    }
+
+    /// Fills an entry of a port's GID table, or empties it.
+    pub fn set_gid(&self, port: u8, index: u16, entry: Option<&GidEntry>) -> Result<()> {
+        self.control().set_gid(port, index, entry)
+    }
+
+    /// An entry of a port's partition table.
+    pub fn pkey(&self, port: u8, index: u16) -> Result<u16> {
+        self.control().query_pkey(port, index)
+    }
+
+    /// Keys that every function has.
+    pub fn special_contexts(&self) -> Result<SpecialContexts> {
+        self.control().special_contexts()
+    }
+
+    /// The device's free-running clock, in ticks of `hca_core_clock_khz`.
+    pub fn read_clock(&self) -> Result<u64> {
+        self.control().read_clock()
+    }
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&self) -> Result<Pd> {
+        Pd::alloc(self)
+    }
+
+    /// Makes a completion queue.
+    pub fn create_cq(&self, attr: &CqAttr<'_>) -> Result<Cq> {
+        Cq::create(self, attr)
+    }
+
+    /// Makes a channel by which many completion queues can wake one sleeper.
+    pub fn create_comp_channel(&self) -> Result<CompChannel> {
+        CompChannel::create(self)
+    }
+
+    /// Readable when [`next_async_event`](Self::next_async_event) has something.
+    pub fn async_fd(&self) -> BorrowedFd<'_> {
+        self.shared.control.async_fd()
+    }
+
+    /// The next event that is not a completion; `None` if none comes within `timeout`.
+    pub fn next_async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
+        self.control().next_async_event(timeout)
+    }
+
+    /// Reads the device's health registers.
+    ///
+    /// # Errors
+    /// [`Error::DeviceGone`], as every other call from then on.
+    pub fn health(&self) -> Result<()> {
+        self.control().health()
+    }
+
+    /// Takes the device down and tells what went wrong, which dropping cannot.
+    ///
+    /// # Errors
+    /// Refused, with the context back, while objects made from it or clones of it live.
+    pub fn close(self) -> std::result::Result<(), (Self, Error)> {
+        let holders = Arc::strong_count(&self.shared);
+        if holders > 1 {
+            let error = Error::invalid(format!(
+                "{} cannot be closed: {} objects or clones still use it; drop them first",
+                self.name(),
+                holders - 1
+            ));
+            return Err((self, error));
+        }
+        self.shared.uars.clear();
+        self.control().close().map_err(|error| (self, error))
+    }
+
+    pub(crate) fn control(&self) -> &Arc<dyn Control> {
+        &self.shared.control
+    }
+
+    pub(crate) fn uars(&self) -> &UarPool {
+        &self.shared.uars
+    }
+
+    /// A number that no queue pair of this device had before, until 2²⁴ of them were made: completions of
+    /// a destroyed queue pair are not taken for those of a later one with the same QP number.
+    pub(crate) fn next_user_index(&self) -> UserIndex {
+        UserIndex::new(self.shared.next_user_index.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.name())
+    }
+}

@@ -1,0 +1,94 @@
+//! Protection domains.
+#![forbid(unsafe_code)]
+
+use crate::{Access, Context, Cq, Error, Mr, Qp, QpInit, Result, backend::dma::PageSize, mlx5::ids::Pdn};
+use std::sync::Arc;
+
+/// A protection domain: memory and queue pairs of one domain can name each other.
+///
+/// Clones are the same domain. It ends when the last clone and the last object made from it are gone.
+#[derive(Debug, Clone)]
+pub struct Pd {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    ctx: Context,
+    pdn: Pdn,
+    /// The device has taken it back.
+    freed: bool,
+}
+
+impl Pd {
+    pub(crate) fn alloc(ctx: &Context) -> Result<Self> {
+        let pdn = ctx.control().alloc_pd()?;
+        Ok(Self { inner: Arc::new(Inner { ctx: ctx.clone(), pdn, freed: false }) })
+    }
+
+    /// Its number.
+    pub fn pdn(&self) -> Pdn {
+        self.inner.pdn
+    }
+
+    /// Registers `len_bytes` of zeroed memory that the crate owns.
+    ///
+    /// ```no_run
+    /// # fn f(pd: &mlx5_direct::Pd) -> mlx5_direct::Result<()> {
+    /// use mlx5_direct::Access;
+    /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// mr.write(0, b"ping");
+    /// # Ok(()) }
+    /// ```
+    pub fn alloc_mr(&self, len_bytes: usize, access: Access) -> Result<Mr> {
+        Mr::alloc(self, len_bytes, access, PageSize::Default)
+    }
+
+    /// As [`alloc_mr`](Self::alloc_mr), on huge pages of 2 MiB.
+    pub fn alloc_huge_mr(&self, len_bytes: usize, access: Access) -> Result<Mr> {
+        Mr::alloc(self, len_bytes, access, PageSize::Huge2M)
+    }
+
+    /// Makes a reliable-connection queue pair in state RST.
+    pub fn create_qp(&self, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp> {
+        Qp::create(self, init, send_cq, recv_cq)
+    }
+
+    /// The device it is of.
+    pub fn context(&self) -> &Context {
+        &self.inner.ctx
+    }
+
+    /// Ends the domain now, and tells what went wrong, which dropping cannot.
+    ///
+    /// # Errors
+    /// Refused, with the domain back, while objects made from it or clones of it live.
+    pub fn dealloc(self) -> std::result::Result<(), (Self, Error)> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(mut inner) => match inner.ctx.control().dealloc_pd(inner.pdn) {
+                Ok(()) => {
+                    inner.freed = true;
+                    Ok(())
+                }
+                Err(error) => Err((Self { inner: Arc::new(inner) }, error)),
+            },
+            Err(inner) => {
+                let error = Error::invalid(format!(
+                    "protection domain {} cannot be freed: {} objects or clones still use it; drop them first",
+                    inner.pdn,
+                    Arc::strong_count(&inner) - 1
+                ));
+                Err((Self { inner }, error))
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.freed {
+            // Nothing of ours uses the domain any more. A device that refuses is at fault; the number is lost.
+            let _ = self.ctx.control().dealloc_pd(self.pdn);
+        }
+    }
+}
