@@ -63,8 +63,7 @@ pub struct Desc {
 impl Desc {
     /// Whether all fields, and the words that hold them, are inside the structure. Checked where a
     /// structure is declared.
-    #[doc(hidden)]
-    pub const fn is_sound(&self) -> bool {
+    pub(crate) const fn is_sound(&self) -> bool {
         let mut n = 0;
         while n < self.fields.len() {
             let field = &self.fields[n];
