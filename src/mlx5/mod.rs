@@ -1,6 +1,6 @@
 //! What the device is, except WQEs and CQEs: registers, contexts, commands, events. Layouts only.
 //!
-//! Types have the PRM's names in CamelCase, fields the PRM's names; see [`layout`](self::layout) for how they
+//! Types have the PRM's names in CamelCase, fields the PRM's names; see [`layout`] for how they
 //! are declared and printed.
 #![forbid(unsafe_code)]
 

@@ -48,7 +48,7 @@ pub trait Command: Layout {
     fn request() -> Self;
 }
 
-/// A command in [`commands`].
+/// A command in [`commands`](super::commands).
 #[derive(Debug, Clone, Copy)]
 pub struct CommandDesc {
     /// Opcode.
