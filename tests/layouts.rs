@@ -36,7 +36,18 @@ fn every_value_is_what_the_tables_say() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Every exception says why, and is not given twice.
+/// Two names of one value would print the first for both.
+#[test]
+fn values_have_one_name_each() {
+    for (name, values) in declared_enums() {
+        let mut bits: Vec<u64> = values.iter().map(|value| value.1).collect();
+        bits.sort_unstable();
+        bits.dedup();
+        assert_eq!(bits.len(), values.len(), "{name}");
+    }
+}
+
+/// Every exception says why.
 #[test]
 fn exceptions_give_reasons() {
     let reasons = (SIZES.iter().map(|e| e.1))

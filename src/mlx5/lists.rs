@@ -25,7 +25,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         InitSeg FwRev CmdifRevFwSub CmdqAddrLSz Initializing FwTimeout HealthBuffer
         CqDoorbell EqDoorbell
         DbrecQp DbrecRq DbrecSq DbrecCq CqArm
-        Eqe EqeComp EqeCmd EqePageReq EqeCqErr EqeQpSrq EqeXrqErr EqeDct EqePortState EqePageFaultWqe EqePageFaultRdma EqeVportChange EqePortModule EqeTempWarning EqeCongestion
+        Eqe EqeComp EqeCmd EqePageReq EqeCqErr EqeQpSrq EqeXrqErr EqeDct EqePortState
+        EqePageFaultWqe EqePageFaultRdma EqeVportChange EqePortModule EqeTempWarning EqeCongestion
         Ads
         Cqc
         Eqc
@@ -38,21 +39,33 @@ pub fn layouts() -> &'static [&'static Desc] {
         CmdHcaCap
         CmdHcaCap2
         RoceCap AtomicCaps OdpCap OdpPerTransportServiceCap
-        AllocPdIn AllocPdOut DeallocPdIn DeallocPdOut AllocUarIn AllocUarOut DeallocUarIn DeallocUarOut AllocTransportDomainIn AllocTransportDomainOut DeallocTransportDomainIn DeallocTransportDomainOut AllocXrcdIn AllocXrcdOut DeallocXrcdIn DeallocXrcdOut
+        AllocPdIn AllocPdOut DeallocPdIn DeallocPdOut AllocUarIn AllocUarOut DeallocUarIn
+        DeallocUarOut AllocTransportDomainIn AllocTransportDomainOut DeallocTransportDomainIn
+        DeallocTransportDomainOut AllocXrcdIn AllocXrcdOut DeallocXrcdIn DeallocXrcdOut
         QueryHcaCapIn QueryHcaCapOut SetHcaCapIn SetHcaCapOut
         CreateCqIn CreateCqOut QueryCqIn QueryCqOut ModifyCqIn ModifyCqOut DestroyCqIn DestroyCqOut
         CreateEqIn CreateEqOut QueryEqIn QueryEqOut DestroyEqIn DestroyEqOut
         CmdEntry MailboxBlock MailboxTrailer
-        EnableHcaIn EnableHcaOut DisableHcaIn DisableHcaOut InitHcaIn InitHcaOut TeardownHcaIn TeardownHcaOut SetDriverVersionIn SetDriverVersionOut QueryAdapterIn QueryAdapterOut NopIn NopOut QueryAdapterParamBlock
+        EnableHcaIn EnableHcaOut DisableHcaIn DisableHcaOut InitHcaIn InitHcaOut TeardownHcaIn
+        TeardownHcaOut SetDriverVersionIn SetDriverVersionOut QueryAdapterIn QueryAdapterOut NopIn
+        NopOut QueryAdapterParamBlock
         QueryIssiIn QueryIssiOut SetIssiIn SetIssiOut
-        CreateMkeyIn CreateMkeyOut QueryMkeyIn QueryMkeyOut DestroyMkeyIn DestroyMkeyOut QuerySpecialContextsIn QuerySpecialContextsOut
+        CreateMkeyIn CreateMkeyOut QueryMkeyIn QueryMkeyOut DestroyMkeyIn DestroyMkeyOut
+        QuerySpecialContextsIn QuerySpecialContextsOut
         MboxIn MboxOut
         QueryPagesIn QueryPagesOut ManagePagesIn ManagePagesOut
-        CreateQpIn CreateQpOut QueryQpIn QueryQpOut DestroyQpIn DestroyQpOut AllocQCounterIn AllocQCounterOut DeallocQCounterIn DeallocQCounterOut QueryQCounterIn QueryQCounterOut
-        Rst2initQpIn Rst2initQpOut Init2initQpIn Init2initQpOut Init2rtrQpIn Init2rtrQpOut Rtr2rtsQpIn Rtr2rtsQpOut Rts2rtsQpIn Rts2rtsQpOut Sqerr2rtsQpIn Sqerr2rtsQpOut Qp2errIn Qp2errOut Qp2rstIn Qp2rstOut
-        AccessRegisterIn AccessRegisterOut RegisterHostEndianness NodeDescriptionReg PaosReg PmtuReg PtysReg PpcntReg
+        CreateQpIn CreateQpOut QueryQpIn QueryQpOut DestroyQpIn DestroyQpOut AllocQCounterIn
+        AllocQCounterOut DeallocQCounterIn DeallocQCounterOut QueryQCounterIn QueryQCounterOut
+        Rst2initQpIn Rst2initQpOut Init2initQpIn Init2initQpOut Init2rtrQpIn Init2rtrQpOut
+        Rtr2rtsQpIn Rtr2rtsQpOut Rts2rtsQpIn Rts2rtsQpOut Sqerr2rtsQpIn Sqerr2rtsQpOut Qp2errIn
+        Qp2errOut Qp2rstIn Qp2rstOut
+        AccessRegisterIn AccessRegisterOut RegisterHostEndianness NodeDescriptionReg PaosReg PmtuReg
+        PtysReg PpcntReg
         SetRoceAddressIn SetRoceAddressOut QueryRoceAddressIn QueryRoceAddressOut
-        QueryNicVportContextIn QueryNicVportContextOut ModifyNicVportContextIn ModifyNicVportContextOut QueryVportStateIn QueryVportStateOut ModifyVportStateIn ModifyVportStateOut QueryHcaVportContextIn QueryHcaVportContextOut QueryHcaVportGidIn QueryHcaVportGidOut QueryHcaVportPkeyIn QueryHcaVportPkeyOut ModifyNicVportFieldSelect
+        QueryNicVportContextIn QueryNicVportContextOut ModifyNicVportContextIn
+        ModifyNicVportContextOut QueryVportStateIn QueryVportStateOut ModifyVportStateIn
+        ModifyVportStateOut QueryHcaVportContextIn QueryHcaVportContextOut QueryHcaVportGidIn
+        QueryHcaVportGidOut QueryHcaVportPkeyIn QueryHcaVportPkeyOut ModifyNicVportFieldSelect
     ]
 }
 
@@ -92,7 +105,8 @@ pub fn commands() -> &'static [CommandDesc] {
         }),*] };
     }
     commands![
-        AllocPdIn DeallocPdIn AllocUarIn DeallocUarIn AllocTransportDomainIn DeallocTransportDomainIn AllocXrcdIn DeallocXrcdIn
+        AllocPdIn DeallocPdIn AllocUarIn DeallocUarIn AllocTransportDomainIn
+        DeallocTransportDomainIn AllocXrcdIn DeallocXrcdIn
         QueryHcaCapIn SetHcaCapIn
         CreateCqIn QueryCqIn ModifyCqIn DestroyCqIn
         CreateEqIn QueryEqIn DestroyEqIn
@@ -104,6 +118,7 @@ pub fn commands() -> &'static [CommandDesc] {
         Rst2initQpIn Init2initQpIn Init2rtrQpIn Rtr2rtsQpIn Rts2rtsQpIn Sqerr2rtsQpIn Qp2errIn Qp2rstIn
         AccessRegisterIn
         SetRoceAddressIn QueryRoceAddressIn
-        QueryNicVportContextIn ModifyNicVportContextIn QueryVportStateIn ModifyVportStateIn QueryHcaVportContextIn QueryHcaVportGidIn QueryHcaVportPkeyIn
+        QueryNicVportContextIn ModifyNicVportContextIn QueryVportStateIn ModifyVportStateIn
+        QueryHcaVportContextIn QueryHcaVportGidIn QueryHcaVportPkeyIn
     ]
 }

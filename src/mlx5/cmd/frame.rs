@@ -54,15 +54,25 @@ wire_enum! {
     /// What the command interface says of a command, before firmware saw it.
     pub struct DeliveryStatus(u8), "cmd_delivery_status" {
         OK = 0x00,
+        /// A signature is wrong.
         SIGNAT_ERR = 0x01,
+        /// Tokens of slot and mailboxes differ.
         TOK_ERR = 0x02,
+        /// A mailbox is out of order in its chain.
         BAD_BLK_NUM_ERR = 0x03,
+        /// The output mailbox is not aligned.
         OUT_PTR_ALIGN_ERR = 0x04,
+        /// The input mailbox is not aligned.
         IN_PTR_ALIGN_ERR = 0x05,
+        /// Firmware failed.
         FW_ERR = 0x06,
+        /// The input length does not fit the command.
         IN_LENGTH_ERR = 0x07,
+        /// The output length does not fit the command.
         OUT_LENGTH_ERR = 0x08,
+        /// A reserved field is not zero.
         RES_FLD_NOT_CLR_ERR = 0x09,
+        /// The slot itself is malformed.
         CMD_DESCR_ERR = 0x10,
     }
 }

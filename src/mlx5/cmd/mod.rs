@@ -97,20 +97,35 @@ wire_enum! {
     /// What firmware says of a command (byte 0 of the output).
     pub struct CmdStatus(u8), "cmd_status" {
         OK = 0x00,
+        /// Firmware failed.
         INT_ERR = 0x01,
+        /// Unknown opcode, or not available.
         BAD_OP_ERR = 0x02,
+        /// A field has a value that is out of range or not supported.
         BAD_PARAM_ERR = 0x03,
+        /// The device is not in the state for it.
         BAD_SYS_STATE_ERR = 0x04,
+        /// An object that is named does not exist.
         BAD_RES_ERR = 0x05,
+        /// An object is in use by others.
         RES_BUSY = 0x06,
+        /// A limit of the device is passed.
         LIM_ERR = 0x08,
+        /// An object is not in the state for it.
         BAD_RES_STATE_ERR = 0x09,
+        /// An index is out of range.
         IX_ERR = 0x0a,
+        /// No objects, or no memory, are left.
         NO_RES_ERR = 0x0f,
+        /// The QP is not in the state for it.
         BAD_QP_STATE_ERR = 0x10,
+        /// A management packet is malformed.
         BAD_PKT_ERR = 0x30,
+        /// The new CQ is too small for the CQEs outstanding.
         BAD_SIZE_OUTS_CQES_ERR = 0x40,
+        /// Input too short.
         BAD_INP_LEN_ERR = 0x50,
+        /// Output too short.
         BAD_OUTP_LEN_ERR = 0x51,
     }
 }
