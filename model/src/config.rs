@@ -1,0 +1,220 @@
+//! What kind of card to make: `ports=2,mtu=4096,bar=trapped,drive=step`.
+#![forbid(unsafe_code)]
+
+use std::{fmt, str::FromStr};
+
+/// How a driver's stores to mapped UAR pages reach the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Bar {
+    /// UAR pages are plain shared memory and the model looks at them. Doorbells can merge.
+    #[default]
+    Mapped,
+    /// Every store faults and is carried out by the model: order, width and bytes are exact. x86-64 only.
+    Trapped,
+}
+
+/// Who makes the model run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Drive {
+    /// One engine thread per card, real time.
+    #[default]
+    Thread,
+    /// The caller: [`Model::step`](crate::Model::step) and [`Model::advance`](crate::Model::advance), virtual
+    /// time. Commands run inside the register write that rings them.
+    Step,
+}
+
+/// What a violation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strict {
+    /// It is collected.
+    #[default]
+    Report,
+    /// It is collected, and the device goes into fatal health.
+    Stop,
+}
+
+/// Which card the config space and the capabilities tell of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Part {
+    /// ConnectX-5, 15b3:1017.
+    #[default]
+    Cx5,
+    /// ConnectX-6, 15b3:101b.
+    Cx6,
+    /// ConnectX-6 Dx, 15b3:101d.
+    Cx6Dx,
+}
+
+impl Part {
+    /// PCI device ID.
+    pub const fn device_id(self) -> u16 {
+        match self {
+            Self::Cx5 => 0x1017,
+            Self::Cx6 => 0x101b,
+            Self::Cx6Dx => 0x101d,
+        }
+    }
+}
+
+/// A card's make. [`FromStr`] takes `key=value` pairs with commas between, in any order; an empty string
+/// is the default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelConfig {
+    /// Number of ports, each one PCI function. Two ports are cabled to each other; one port loops back.
+    pub ports: u8,
+    /// Largest RDMA MTU of a port in bytes: 256, 512, 1024, 2048 or 4096.
+    pub mtu_bytes: u16,
+    /// How mapped doorbells reach the model.
+    pub bar: Bar,
+    /// Who makes the model run.
+    pub drive: Drive,
+    /// What a violation does.
+    pub strict: Strict,
+    /// Which card it is.
+    pub part: Part,
+    /// MSI-X vectors of a function, 1 to 64.
+    pub n_vectors: u16,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            ports: 1,
+            mtu_bytes: 4096,
+            bar: Bar::default(),
+            drive: Drive::default(),
+            strict: Strict::default(),
+            part: Part::default(),
+            n_vectors: 16,
+        }
+    }
+}
+
+/// A description of a card that cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigError {
+    /// A pair without `=`.
+    NotAPair(String),
+    /// A key that no option has.
+    UnknownKey(String),
+    /// A key given twice.
+    Twice(String),
+    /// A value that the key does not take.
+    BadValue {
+        /// The key.
+        key: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// An option that this machine cannot offer.
+    Unsupported(&'static str),
+}
+
+/// Every key and what it takes.
+const KEYS: &[(&str, &str)] = &[
+    ("ports", "1 or 2"),
+    ("mtu", "256, 512, 1024, 2048 or 4096 (bytes)"),
+    ("bar", "mapped or trapped"),
+    ("drive", "thread or step"),
+    ("strict", "report or stop"),
+    ("part", "cx5, cx6 or cx6dx"),
+    ("vectors", "1 to 64"),
+];
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAPair(text) => write!(f, "model option `{text}` is not key=value; known keys:")?,
+            Self::UnknownKey(key) => write!(f, "model option `{key}` is unknown; known keys:")?,
+            Self::Twice(key) => return write!(f, "model option `{key}` is given twice; give it once"),
+            Self::BadValue { key, value } => {
+                let takes = KEYS.iter().find(|(k, _)| k == key).map_or("", |(_, takes)| takes);
+                return write!(f, "model option `{key}={value}`: `{key}` takes {takes}");
+            }
+            Self::Unsupported(what) => return f.write_str(what),
+        }
+        for (at, (key, takes)) in KEYS.iter().enumerate() {
+            write!(f, "{} {key} ({takes})", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl FromStr for ModelConfig {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let mut seen = Vec::new();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| ConfigError::NotAPair(pair.into()))?;
+            let (key, value) = (key.trim(), value.trim());
+            let key = KEYS
+                .iter()
+                .find(|(known, _)| *known == key)
+                .map(|(known, _)| *known)
+                .ok_or_else(|| ConfigError::UnknownKey(key.into()))?;
+            if seen.contains(&key) {
+                return Err(ConfigError::Twice(key.into()));
+            }
+            seen.push(key);
+            config.set(key, value).ok_or_else(|| ConfigError::BadValue { key, value: value.into() })?;
+        }
+        Ok(config)
+    }
+}
+
+impl ModelConfig {
+    /// Sets one known key; `None` if it does not take the value.
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match (key, value) {
+            ("ports", _) => self.ports = value.parse().ok().filter(|n| (1..=2).contains(n))?,
+            ("mtu", _) => {
+                self.mtu_bytes =
+                    value.parse().ok().filter(|n: &u16| n.is_power_of_two() && (256..=4096).contains(n))?;
+            }
+            ("bar", "mapped") => self.bar = Bar::Mapped,
+            ("bar", "trapped") => self.bar = Bar::Trapped,
+            ("drive", "thread") => self.drive = Drive::Thread,
+            ("drive", "step") => self.drive = Drive::Step,
+            ("strict", "report") => self.strict = Strict::Report,
+            ("strict", "stop") => self.strict = Strict::Stop,
+            ("part", "cx5") => self.part = Part::Cx5,
+            ("part", "cx6") => self.part = Part::Cx6,
+            ("part", "cx6dx") => self.part = Part::Cx6Dx,
+            ("vectors", _) => self.n_vectors = value.parse().ok().filter(|n| (1..=64).contains(n))?,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_in_any_order() {
+        let config: ModelConfig = "drive=step, mtu=1024,ports=2,bar=trapped,strict=stop,part=cx6".parse().unwrap();
+        assert_eq!((config.ports, config.mtu_bytes, config.part.device_id()), (2, 1024, 0x101b));
+        assert_eq!((config.bar, config.drive, config.strict), (Bar::Trapped, Drive::Step, Strict::Stop));
+        assert_eq!("".parse(), Ok(ModelConfig::default()));
+    }
+
+    #[test]
+    fn refusals_name_the_key_and_what_is_known() {
+        let error = "prots=2".parse::<ModelConfig>().unwrap_err();
+        assert_eq!(error, ConfigError::UnknownKey("prots".into()));
+        assert!(error.to_string().contains("ports (1 or 2)"));
+        let error = "mtu=1500".parse::<ModelConfig>().unwrap_err().to_string();
+        assert!(error.contains("mtu=1500") && error.contains("1024"), "{error}");
+        assert_eq!("ports=1,ports=2".parse::<ModelConfig>(), Err(ConfigError::Twice("ports".into())));
+        assert_eq!("bar".parse::<ModelConfig>(), Err(ConfigError::NotAPair("bar".into())));
+        for bad in ["ports=3", "ports=x", "bar=none", "vectors=0", "drive=", "part=cx4"] {
+            assert!(matches!(bad.parse::<ModelConfig>(), Err(ConfigError::BadValue { .. })), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A queue's buffer: a page list, and where in the first page it starts.
+#![forbid(unsafe_code)]
+
+use super::refusal::Refusal;
+use crate::mem::{DmaFault, DmaMap};
+
+/// Memory of a queue, as its context and page list describe it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    pages: Vec<u64>,
+    log_page_bytes: u8,
+    offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+}
+
+impl Buffer {
+    /// From `log_page_size` (less 12), `page_offset` (in 64ths of the page) and the list behind the input.
+    ///
+    /// Every page must be mapped, for writing if `write`.
+    pub(crate) fn new(
+        dma: &DmaMap,
+        log_page_size: u8,
+        page_offset: u8,
+        len_bytes: u64,
+        list: &[u8],
+        write: bool,
+    ) -> Result<Self, Refusal> {
+        let log_page_bytes = log_page_size + 12;
+        if log_page_bytes > 31 {
+            return Err(Refusal::PAGE_SIZE);
+        }
+        let page_bytes = 1u64 << log_page_bytes;
+        let offset_bytes = u64::from(page_offset) * (page_bytes / 64);
+        let n_pages = (offset_bytes + len_bytes).div_ceil(page_bytes) as usize;
+        let (entries, _) = list.as_chunks::<8>();
+        let entries = entries.get(..n_pages).ok_or(Refusal::LIST_SHORT)?;
+        let pages: Vec<u64> = entries.iter().map(|entry| u64::from_be_bytes(*entry)).collect();
+        if pages.iter().any(|page| page % page_bytes != 0) {
+            return Err(Refusal::PAS_ALIGNMENT);
+        }
+        let buffer = Self { pages, log_page_bytes, offset_bytes, len_bytes };
+        buffer
+            .pieces(0, len_bytes, |iova, len_bytes| dma.check(iova, len_bytes as usize, write))
+            .map_err(|_| Refusal::QUEUE_NOT_MAPPED)?;
+        Ok(buffer)
+    }
+
+    /// Calls `visit` with address and length of every piece of a range.
+    pub(crate) fn pieces(
+        &self,
+        at_bytes: u64,
+        len_bytes: u64,
+        mut visit: impl FnMut(u64, u64) -> Result<(), DmaFault>,
+    ) -> Result<(), DmaFault> {
+        let page_bytes = 1u64 << self.log_page_bytes;
+        let mut done = 0;
+        while done < len_bytes {
+            let at = self.offset_bytes + at_bytes + done;
+            let inside = at % page_bytes;
+            let n = (page_bytes - inside).min(len_bytes - done);
+            let outside = DmaFault { iova: 0, len_bytes: len_bytes as usize, read_only: false };
+            let page = self.pages.get((at >> self.log_page_bytes) as usize).ok_or(outside)?;
+            visit(page + inside, n)?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Reads part of the buffer.
+    pub(crate) fn read(&self, dma: &DmaMap, at_bytes: u64, into: &mut [u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        self.pieces(at_bytes, into.len() as u64, |iova, n| {
+            let piece = &mut into[done..done + n as usize];
+            done += piece.len();
+            dma.read(iova, piece)
+        })
+    }
+
+    /// Address of an entry that lies in one page, as entries of queues do.
+    pub(crate) fn iova(&self, at_bytes: u64) -> Option<u64> {
+        let at = self.offset_bytes + at_bytes;
+        let page = self.pages.get((at >> self.log_page_bytes) as usize)?;
+        Some(page + at % (1 << self.log_page_bytes))
+    }
+}

@@ -1,0 +1,253 @@
+//! Capability groups: what the device can do, and what the driver has set.
+#![forbid(unsafe_code)]
+
+use super::{
+    Function,
+    dispatch::{Input, Output, done},
+    refusal::Refusal,
+};
+use mlx5_direct::mlx5::{
+    caps::{
+        AtomicCaps, CmdHcaCap, FlowTableNicCap, FlowTablePropLayout, PerProtocolNetworkingOffloadCaps,
+        RoceCap,
+    },
+    cmd::{CapType, QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn},
+    layout::{Desc, Kind, Layout},
+};
+use std::collections::BTreeMap;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+pub(crate) const LOG_MAX_QP: u8 = 17;
+pub(crate) const LOG_MAX_QP_SZ: u8 = 15;
+pub(crate) const LOG_MAX_CQ: u8 = 16;
+pub(crate) const LOG_MAX_CQ_SZ: u8 = 22;
+pub(crate) const LOG_MAX_EQ: u8 = 6;
+pub(crate) const LOG_MAX_EQ_SZ: u8 = 16;
+pub(crate) const LOG_MAX_MKEY: u8 = 18;
+pub(crate) const LOG_MAX_MRW_SZ: u8 = 40;
+pub(crate) const LOG_MAX_PD: u8 = 16;
+pub(crate) const LOG_MAX_XRCD: u8 = 16;
+pub(crate) const LOG_MAX_TRANSPORT_DOMAIN: u8 = 10;
+pub(crate) const LOG_MAX_READS: u8 = 4;
+pub(crate) const LOG_MAX_MSG: u8 = 30;
+pub(crate) const MAX_QP_CNT: u16 = 64;
+pub(crate) const MAX_WQE_BYTES_RQ: u16 = 512;
+pub(crate) const ROCE_TABLE_SIZE: u16 = 16;
+pub(crate) const LOG_BF_REG_SIZE: u8 = 9;
+/// Of the internal timer.
+const DEVICE_FREQUENCY_KHZ: u32 = 1_000_000;
+/// Bytes of a group on the wire.
+const GROUP_BYTES: usize = 4096;
+
+/// One group: greatest and current values.
+#[derive(Debug, Clone)]
+struct Group {
+    desc: &'static Desc,
+    max: Vec<u8>,
+    current: Vec<u8>,
+}
+
+/// All groups of a function.
+#[derive(Debug, Clone)]
+pub(crate) struct Capabilities {
+    groups: BTreeMap<u16, Group>,
+}
+
+fn general() -> CmdHcaCap {
+    let limits = CmdHcaCap::new()
+        .with_log_max_srq_sz(15)
+        .with_log_max_qp_sz(LOG_MAX_QP_SZ)
+        .with_log_max_qp(LOG_MAX_QP)
+        .with_log_max_srq(16)
+        .with_log_max_cq_sz(LOG_MAX_CQ_SZ)
+        .with_log_max_cq(LOG_MAX_CQ)
+        .with_log_max_eq_sz(LOG_MAX_EQ_SZ)
+        .with_log_max_mkey(LOG_MAX_MKEY)
+        .with_log_max_eq(LOG_MAX_EQ)
+        .with_max_indirection(4)
+        .with_log_max_mrw_sz(LOG_MAX_MRW_SZ)
+        .with_log_max_ra_req_qp(LOG_MAX_READS)
+        .with_log_max_ra_res_qp(LOG_MAX_READS)
+        .with_log_max_msg(LOG_MAX_MSG)
+        .with_max_wqe_sz_sq(1024)
+        .with_max_wqe_sz_rq(MAX_WQE_BYTES_RQ)
+        .with_log_max_pd(LOG_MAX_PD)
+        .with_log_max_transport_domain(LOG_MAX_TRANSPORT_DOMAIN)
+        .with_log_max_xrcd(LOG_MAX_XRCD)
+        .with_max_qp_cnt(MAX_QP_CNT)
+        .with_gid_table_size(3)
+        .with_log_max_klm_list_size(16);
+    let queues = limits
+        .with_log_max_rq(16)
+        .with_log_max_sq(16)
+        .with_log_max_tir(16)
+        .with_log_max_tis(16)
+        .with_log_max_rmp(16)
+        .with_log_max_rqt(16)
+        .with_log_max_rqt_size(11)
+        .with_basic_cyclic_rcv_wqe(true)
+        .with_log_max_wq_sz(15)
+        .with_log_max_stride_sz_rq(12)
+        .with_log_min_stride_sz_rq(4)
+        .with_log_max_current_uc_list(7)
+        .with_log_max_current_mc_list(7)
+        .with_log_max_vlan_list(12)
+        .with_log_max_l2_table(10)
+        .with_max_tc(8);
+    queues
+        .with_port_type(1)
+        .with_num_ports(1)
+        .with_fixed_buffer_size(true)
+        .with_local_ca_ack_delay(16)
+        .with_cqe_version(1)
+        .with_compact_address_vector(true)
+        .with_log_bf_reg_size(LOG_BF_REG_SIZE)
+        .with_bf(true)
+        .with_rc(true)
+        .with_uc(true)
+        .with_ud(true)
+        .with_xrc(true)
+        .with_atomic(true)
+        .with_roce(true)
+        .with_umem_uid_0(true)
+        .with_eth_net_offloads(true)
+        .with_eth_virt(true)
+        .with_nic_flow_table(true)
+        .with_cq_moderation(true)
+        .with_uar_sz(5)
+        .with_num_of_uars_per_page(1)
+        .with_log_pg_sz(12)
+        .with_device_frequency_khz(DEVICE_FREQUENCY_KHZ)
+        .with_device_frequency_mhz(DEVICE_FREQUENCY_KHZ / 1000)
+        .with_umr_ptr_rlky(true)
+        .with_imaicl(true)
+        .with_umr_modify_entity_size_disabled(true)
+        .with_umr_fence(2)
+        .with_driver_version(true)
+        .with_force_teardown(true)
+        .with_fast_teardown(true)
+}
+
+fn roce() -> RoceCap {
+    RoceCap::new()
+        .with_l3_type(7)
+        .with_roce_version(5)
+        .with_r_roce_dest_udp_port(4791)
+        .with_r_roce_max_src_udp_port(0xffff)
+        .with_r_roce_min_src_udp_port(0xc000)
+        .with_roce_address_table_size(ROCE_TABLE_SIZE)
+}
+
+fn atomic() -> AtomicCaps {
+    AtomicCaps::new()
+        .with_atomic_req_8b_endianness_mode(1)
+        .with_supported_atomic_req_8b_endianness_mode_1(true)
+        .with_atomic_operations(3)
+        .with_atomic_size_qp(8)
+        .with_atomic_size_dc(8)
+}
+
+fn ethernet() -> PerProtocolNetworkingOffloadCaps {
+    PerProtocolNetworkingOffloadCaps::new()
+        .with_csum_cap(true)
+        .with_vlan_cap(true)
+        .with_max_lso_cap(16)
+        .with_wqe_inline_mode(1)
+        .with_rss_ind_tbl_cap(11)
+        .with_self_lb_en_modifiable(true)
+}
+
+fn flow_table() -> FlowTableNicCap {
+    let properties = FlowTablePropLayout::new()
+        .with_ft_support(true)
+        .with_flow_modify_en(true)
+        .with_modify_root(true)
+        .with_identified_miss_table_mode(true)
+        .with_flow_table_modify(true)
+        .with_log_max_ft_size(16)
+        .with_max_ft_level(64)
+        .with_log_max_ft_num(14)
+        .with_log_max_destination(10)
+        .with_log_max_flow(18)
+        .with_ft_field_support([0xff; 16]);
+    FlowTableNicCap::new().with_flow_table_properties_nic_receive(properties)
+}
+
+impl Capabilities {
+    pub(crate) fn new() -> Self {
+        let mut groups = BTreeMap::new();
+        let mut add = |group: CapType, desc: &'static Desc, bytes: &[u8]| {
+            groups.insert(group.0, Group { desc, max: bytes.to_vec(), current: bytes.to_vec() });
+        };
+        fn bytes<T: IntoBytes + Immutable + Layout>(caps: &T) -> (&'static Desc, &[u8]) {
+            (T::DESC, caps.as_bytes())
+        }
+        for (group, (desc, bytes)) in [
+            (CapType::GENERAL, bytes(&general())),
+            (CapType::ROCE, bytes(&roce())),
+            (CapType::ATOMIC, bytes(&atomic())),
+            (CapType::ETHERNET_OFFLOADS, bytes(&ethernet())),
+            (CapType::FLOW_TABLE, bytes(&flow_table())),
+        ] {
+            add(group, desc, bytes);
+        }
+        Self { groups }
+    }
+
+    /// Current general capabilities.
+    pub(crate) fn general(&self) -> CmdHcaCap {
+        let bytes = self.groups.get(&CapType::GENERAL.0).map_or(&[][..], |group| &group.current);
+        CmdHcaCap::read_from_prefix(bytes).map_or_else(|_| CmdHcaCap::new(), |(caps, _)| caps)
+    }
+}
+
+impl Group {
+    /// Stores what the driver set: limits, fields of more than one bit, may not be above the maximum.
+    fn set(&mut self, list: &[u8]) -> Result<(), Refusal> {
+        let n = self.current.len();
+        if list.len() < n.min(0x100) {
+            return Err(Refusal::LIST_SHORT);
+        }
+        let mut new = self.current.clone();
+        let given = list.len().min(n);
+        new[..given].copy_from_slice(&list[..given]);
+        for field in self.desc.fields.iter().filter(|field| field.name.starts_with("log_max_")) {
+            if matches!(field.kind, Kind::Bits { .. })
+                && self.desc.read(field, &new) > self.desc.read(field, &self.max)
+            {
+                return Err(Refusal::CAP_ABOVE_MAX);
+            }
+        }
+        self.current = new;
+        Ok(())
+    }
+}
+
+impl Function {
+    pub(super) fn query_hca_cap(&mut self, input: &Input<'_>) -> Output {
+        let input: QueryHcaCapIn = input.get()?;
+        if input.other_function() || input.function_id() != 0 {
+            return Err(Refusal::FUNCTION_ID);
+        }
+        let (group, current) = CapType::from_op_mod(input.op_mod());
+        let group = self.caps.groups.get(&group.0).ok_or(Refusal::CAP_GROUP)?;
+        let mut output = QueryHcaCapOut::new().as_bytes().to_vec();
+        output.extend_from_slice(if current { &group.current } else { &group.max });
+        output.resize(QueryHcaCapOut::DESC.size_bytes + GROUP_BYTES, 0);
+        Ok(output)
+    }
+
+    pub(super) fn set_hca_cap(&mut self, input: &Input<'_>) -> Output {
+        let (head, list) = input.get_with_list::<SetHcaCapIn>()?;
+        if head.other_function() || head.function_id() != 0 {
+            return Err(Refusal::FUNCTION_ID);
+        }
+        let (group, current) = CapType::from_op_mod(head.op_mod());
+        if current {
+            return Err(Refusal::BAD_OP_MOD);
+        }
+        self.caps.groups.get_mut(&group.0).ok_or(Refusal::CAP_GROUP)?.set(list)?;
+        self.commands.checksums = self.caps.general().cmdif_checksum() == 3;
+        done()
+    }
+}

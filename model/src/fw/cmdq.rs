@@ -1,0 +1,271 @@
+//! The command queue: slots, mailboxes, tokens, delivery.
+#![forbid(unsafe_code)]
+
+use super::{
+    Function,
+    dispatch::{self, Input},
+    init_segment::{LOG_CMDQ_SIZE, LOG_CMDQ_STRIDE},
+    refusal::Refusal,
+};
+use crate::{
+    mem::DmaFault,
+    strict::{Queue, Rule, Violation},
+    trace::Kind,
+};
+use mlx5_direct::mlx5::{
+    cmd::{
+        CmdEntry, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer,
+        MboxIn, MboxOut, PCI_CMD_XPORT, block_signature, ctrl_signature, entry_signature, n_mailboxes,
+    },
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Mailbox pointers are aligned to this at least.
+const MAILBOX_ALIGN_BYTES: u64 = 512;
+/// Longest input or output that firmware takes.
+const MAX_LENGTH_BYTES: u32 = 1 << 20;
+
+/// Slots rung and not yet executed.
+#[derive(Debug, Default)]
+pub(crate) struct CommandQueue {
+    pending: u32,
+    /// Slots of commands that hang.
+    stuck: u32,
+    /// Blocks of this command carry signatures.
+    pub(crate) checksums: bool,
+}
+
+impl Function {
+    /// The command doorbell: a bit for every slot to execute.
+    pub(crate) fn ring_commands(&mut self, vector: u32) {
+        self.record(Kind::Doorbell, &vector.to_be_bytes(), || format!("commands, slots 0x{vector:08x}"));
+        if !self.config_space.bus_master() {
+            self.violate_on(Queue::Cmd, Rule::CommandOrder, "a command was rung with bus mastering off");
+        }
+        self.commands.pending |= vector;
+    }
+
+    /// Executes what was rung; true if anything was.
+    pub(crate) fn run_commands(&mut self) -> bool {
+        if !self.running() || self.commands.pending == 0 {
+            return false;
+        }
+        let pending = std::mem::take(&mut self.commands.pending);
+        let mut slots: Vec<u32> = (0..1 << LOG_CMDQ_SIZE).filter(|slot| pending >> slot & 1 != 0).collect();
+        if self.faults.reversed {
+            slots.reverse();
+        }
+        for slot in slots {
+            self.run_slot(slot);
+        }
+        true
+    }
+
+    fn run_slot(&mut self, slot: u32) {
+        let at = self.iseg.cmdq_addr() + u64::from(slot << LOG_CMDQ_STRIDE);
+        let mut bytes = [0; 64];
+        if let Err(fault) = self.dma.read(at, &mut bytes) {
+            return self.violate(
+                Violation::new(Rule::DmaMapped, format!("command queue: {fault}")).on(Queue::Cmd).at_index(slot),
+            );
+        }
+        let entry = CmdEntry::from_bytes(bytes);
+        if !entry.hw_owned() || self.commands.stuck >> slot & 1 != 0 {
+            let what = if entry.hw_owned() { "is still being executed" } else { "is owned by software" };
+            return self.violate(
+                Violation::new(Rule::CommandEntry, format!("the slot was rung and {what}"))
+                    .on(Queue::Cmd)
+                    .at_index(slot)
+                    .with_bytes(&bytes),
+            );
+        }
+        let had_event_queue = self.command_eq().is_some();
+        match self.deliver(slot, &entry) {
+            Ok(None) => self.commands.stuck |= 1 << slot,
+            Ok(Some(output)) => self.complete(at, &entry, &output, DeliveryStatus::OK),
+            Err(status) => self.complete(at, &entry, &[], status),
+        }
+        // While the first command EQ is being made its creator still polls.
+        if had_event_queue && self.commands.stuck >> slot & 1 == 0 {
+            self.command_event(1 << slot);
+        }
+    }
+
+    /// Fetches and executes a command: its output, or nothing if it hangs.
+    fn deliver(&mut self, slot: u32, entry: &CmdEntry) -> Result<Option<Vec<u8>>, DeliveryStatus> {
+        let lengths = [entry.input_length(), entry.output_length()];
+        if entry.type_() != PCI_CMD_XPORT {
+            return Err(self.undelivered(slot, entry, DeliveryStatus::CMD_DESCR_ERR, "type is not 7"));
+        }
+        if entry.token() == 0 && entry.input_mailbox_ptr() | entry.output_mailbox_ptr() != 0 {
+            return Err(self.undelivered(slot, entry, DeliveryStatus::TOK_ERR, "token is 0"));
+        }
+        if entry.signature() != 0 && entry_signature(entry) != entry.signature() {
+            return Err(self.undelivered(slot, entry, DeliveryStatus::SIGNAT_ERR, "entry signature is wrong"));
+        }
+        if !(8..=MAX_LENGTH_BYTES).contains(&lengths[0]) {
+            return Err(self.undelivered(slot, entry, DeliveryStatus::IN_LENGTH_ERR, "input_length"));
+        }
+        if !(8..=MAX_LENGTH_BYTES).contains(&lengths[1]) {
+            return Err(self.undelivered(slot, entry, DeliveryStatus::OUT_LENGTH_ERR, "output_length"));
+        }
+        let input = self.gather(slot, entry)?;
+        self.output_chain(slot, entry)?;
+        let head = MboxIn::read_from_prefix(&input).map_or_else(|_| MboxIn::new(), |(head, _)| head);
+        let opcode = head.opcode();
+        self.record(Kind::CommandIn, &input, || format!("slot {slot}: {opcode}"));
+        if self.faults.is_stuck(opcode.0) {
+            return Ok(None);
+        }
+        let output_len_bytes = entry.output_length() as usize;
+        let mut output = match self.faults.take_failure(opcode.0) {
+            Some((status, syndrome)) => failure(CmdStatus(status), syndrome),
+            None => match dispatch::execute(self, opcode, &Input { bytes: &input, output_len_bytes }) {
+                Ok(output) => output,
+                Err(refusal) => {
+                    self.note(|| format!("{opcode} refused: {}", refusal.text));
+                    failure(refusal.status, refusal.syndrome)
+                }
+            },
+        };
+        if output_len_bytes < output.len().min(INLINE_BYTES) {
+            let Refusal { status, syndrome, .. } = Refusal::OUTPUT_SHORT;
+            output = failure(status, syndrome);
+        }
+        self.record(Kind::CommandOut, &output, || format!("slot {slot}: {opcode}"));
+        output.resize(output_len_bytes, 0);
+        Ok(Some(output))
+    }
+
+    /// A command that firmware never saw is a driver's mistake.
+    fn undelivered(
+        &mut self,
+        slot: u32,
+        entry: &CmdEntry,
+        status: DeliveryStatus,
+        detail: impl Into<String>,
+    ) -> DeliveryStatus {
+        let rule = match status {
+            DeliveryStatus::TOK_ERR => Rule::CommandToken,
+            _ => Rule::CommandEntry,
+        };
+        let violation = Violation::new(rule, detail).on(Queue::Cmd).at_index(slot);
+        self.violate(violation.with_bytes(&entry.to_bytes()));
+        status
+    }
+
+    fn gather(&mut self, slot: u32, entry: &CmdEntry) -> Result<Vec<u8>, DeliveryStatus> {
+        let len_bytes = entry.input_length() as usize;
+        let mut input = entry.input_inline().to_vec();
+        input.truncate(len_bytes);
+        let mut at = entry.input_mailbox_ptr();
+        for block_num in 0..n_mailboxes(len_bytes) {
+            let trailer = self.trailer(slot, entry, at, block_num, DeliveryStatus::IN_PTR_ALIGN_ERR)?;
+            let mut data = [0; MAILBOX_DATA_BYTES];
+            if let Err(fault) = self.dma.read(at, &mut data) {
+                return Err(self.mailbox_fault(slot, fault));
+            }
+            let signed = trailer.signature() == block_signature(&data, &trailer)
+                && trailer.ctrl_signature() == ctrl_signature(&trailer);
+            if self.commands.checksums && !signed {
+                let detail = format!("signature of input mailbox {block_num} is wrong");
+                return Err(self.undelivered(slot, entry, DeliveryStatus::SIGNAT_ERR, detail));
+            }
+            let n = (len_bytes - input.len()).min(MAILBOX_DATA_BYTES);
+            input.extend_from_slice(&data[..n]);
+            at = trailer.next();
+        }
+        Ok(input)
+    }
+
+    /// Reads and checks a mailbox's trailer.
+    fn trailer(
+        &mut self,
+        slot: u32,
+        entry: &CmdEntry,
+        at: u64,
+        block_num: usize,
+        unaligned: DeliveryStatus,
+    ) -> Result<MailboxTrailer, DeliveryStatus> {
+        if at == 0 || at % MAILBOX_ALIGN_BYTES != 0 {
+            let detail = format!("mailbox {block_num} is at 0x{at:x}: not a multiple of {MAILBOX_ALIGN_BYTES}");
+            return Err(self.undelivered(slot, entry, unaligned, detail));
+        }
+        let mut bytes = [0; 64];
+        if let Err(fault) = self.dma.read(at + MAILBOX_DATA_BYTES as u64, &mut bytes) {
+            return Err(self.mailbox_fault(slot, fault));
+        }
+        let trailer = MailboxTrailer::from_bytes(bytes);
+        if trailer.token() != entry.token() {
+            let detail =
+                format!("mailbox {block_num} has token 0x{:x}, entry 0x{:x}", trailer.token(), entry.token());
+            return Err(self.undelivered(slot, entry, DeliveryStatus::TOK_ERR, detail));
+        }
+        if trailer.block_num() as usize != block_num {
+            let detail = format!("mailbox {block_num} has block_num {}", trailer.block_num());
+            return Err(self.undelivered(slot, entry, DeliveryStatus::BAD_BLK_NUM_ERR, detail));
+        }
+        Ok(trailer)
+    }
+
+    fn mailbox_fault(&mut self, slot: u32, fault: DmaFault) -> DeliveryStatus {
+        let rule = if fault.read_only { Rule::DmaWritable } else { Rule::DmaMapped };
+        self.violate(Violation::new(rule, format!("mailbox: {fault}")).on(Queue::Cmd).at_index(slot));
+        DeliveryStatus::FW_ERR
+    }
+
+    /// Checks the chain for the output before the command is executed.
+    fn output_chain(&mut self, slot: u32, entry: &CmdEntry) -> Result<(), DeliveryStatus> {
+        let mut at = entry.output_mailbox_ptr();
+        for block_num in 0..n_mailboxes(entry.output_length() as usize) {
+            let trailer = self.trailer(slot, entry, at, block_num, DeliveryStatus::OUT_PTR_ALIGN_ERR)?;
+            if let Err(fault) = self.dma.check(at, MAILBOX_DATA_BYTES, true) {
+                return Err(self.mailbox_fault(slot, fault));
+            }
+            at = trailer.next();
+        }
+        Ok(())
+    }
+
+    /// Writes the output, then gives the slot back.
+    fn complete(&mut self, at: u64, entry: &CmdEntry, output: &[u8], status: DeliveryStatus) {
+        let mut inline = [0; INLINE_BYTES];
+        let n = output.len().min(INLINE_BYTES);
+        inline[..n].copy_from_slice(&output[..n]);
+        let mut result = self.write_mailboxes(entry, &output[n..]);
+        let done = entry
+            .with_output_inline(inline)
+            .with_delivery_status(status)
+            .with_hw_owned(false)
+            .with_signature(0);
+        let done = done.with_signature(entry_signature(&done));
+        let bytes = done.to_bytes();
+        result = result.and(self.dma.write(at + 0x20, &bytes[0x20..0x30]));
+        result = result.and(self.dma.publish(at + 0x38, &bytes[0x38..]));
+        if let Err(fault) = result {
+            self.violate_on(Queue::Cmd, Rule::DmaWritable, format!("output of a command: {fault}"));
+        }
+    }
+
+    fn write_mailboxes(&self, entry: &CmdEntry, output: &[u8]) -> Result<(), DmaFault> {
+        let mut at = entry.output_mailbox_ptr();
+        for data in output.chunks(MAILBOX_DATA_BYTES) {
+            let trailer_at = at + MAILBOX_DATA_BYTES as u64;
+            let mut whole = [0; MAILBOX_DATA_BYTES];
+            whole[..data.len()].copy_from_slice(data);
+            self.dma.write(at, &whole)?;
+            let mut bytes = [0; 64];
+            self.dma.read(trailer_at, &mut bytes)?;
+            let trailer = MailboxTrailer::from_bytes(bytes);
+            let trailer = trailer.with_ctrl_signature(ctrl_signature(&trailer));
+            let trailer = trailer.with_signature(block_signature(&whole, &trailer));
+            self.dma.write(trailer_at, trailer.as_bytes())?;
+            at = trailer.next();
+        }
+        Ok(())
+    }
+}
+
+fn failure(status: CmdStatus, syndrome: u32) -> Vec<u8> {
+    MboxOut::new().with_status(status).with_syndrome(syndrome).as_bytes().to_vec()
+}

@@ -1,0 +1,300 @@
+//! Completion queues.
+#![forbid(unsafe_code)]
+
+use super::{
+    Function,
+    buffer::Buffer,
+    caps,
+    dispatch::{Input, Output, done, out},
+    pages::Cost,
+    refusal::Refusal,
+};
+use crate::{
+    exec::Wake,
+    strict::{Queue, Rule, Violation},
+    trace::Kind,
+};
+use mlx5_direct::mlx5::{
+    cmd::{CreateCqIn, CreateCqOut, DestroyCqIn, ModifyCqIn, QueryCqIn, QueryCqOut},
+    context::{CqState, CqStatus, Cqc, CqeSize},
+    eqe::{CqErrorSyndrome, EqeCqErr, EventType},
+    ids::Cqn,
+    record::{CQ_ARM_DB, CQ_SET_CI, CqArm},
+};
+
+/// First CQ number: a CQ doorbell is never all zeros.
+pub(crate) const FIRST_CQN: u32 = 0x80;
+/// Counters of a CQ are this wide in its doorbell record.
+const COUNTER_MASK: u32 = 0xff_ffff;
+const CQE_BYTES: usize = 64;
+
+/// Fields that MODIFY_CQ (op_mod 0) may select: period, count, oi, c_eqn, period mode.
+const MODIFIABLE: u32 = 0x1f;
+const SELECT_PERIOD: u32 = 1;
+const SELECT_COUNT: u32 = 2;
+const SELECT_OI: u32 = 4;
+const SELECT_EQN: u32 = 8;
+const SELECT_PERIOD_MODE: u32 = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Armed {
+    No,
+    Any,
+    Solicited,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    context: Cqc,
+    buffer: Buffer,
+    producer: u32,
+    /// Consumer index last read from the doorbell record.
+    consumer: u32,
+    /// Counter after the last solicited completion.
+    solicited: Option<u32>,
+    armed: Armed,
+    /// Number that the next valid arm carries.
+    arm_sn: u8,
+    /// Arm word last seen.
+    pub(crate) arm_seen: Option<u32>,
+    overrun: bool,
+    /// Queue pairs that complete here.
+    pub(crate) n_users: u32,
+}
+
+impl Cq {
+    pub(crate) fn uar(&self) -> u32 {
+        self.context.uar_page().get()
+    }
+
+    pub(crate) fn arm_record(&self) -> u64 {
+        self.context.dbr_addr() + CQ_ARM_DB as u64
+    }
+
+    fn stride_bytes(&self) -> u64 {
+        if self.context.cqe_sz() == CqeSize::STRIDE_64 { 64 } else { 128 }
+    }
+
+    fn n_slots(&self) -> u32 {
+        1 << self.context.log_cq_size()
+    }
+}
+
+impl Function {
+    pub(super) fn create_cq(&mut self, input: &Input<'_>) -> Output {
+        let (input, list) = input.get_with_list::<CreateCqIn>()?;
+        let context = input.cq_context();
+        if input.cq_umem_valid() || context.dbr_umem_valid() {
+            return Err(Refusal::UMEM);
+        }
+        if context.log_cq_size() > caps::LOG_MAX_CQ_SZ {
+            return Err(Refusal::QUEUE_SIZE);
+        }
+        if context.cqe_sz().0 > CqeSize::STRIDE_128_PAD.0 {
+            return Err(Refusal::CQE_SIZE);
+        }
+        if !self.eqs.contains(context.c_eqn().get()) {
+            return Err(Refusal::NO_SUCH_EQ);
+        }
+        if !self.uars.contains(context.uar_page().get()) {
+            return Err(Refusal::NO_SUCH_UAR);
+        }
+        self.check_record(context.dbr_addr())?;
+        let stride_bytes = if context.cqe_sz() == CqeSize::STRIDE_64 { 64 } else { 128 };
+        let (log_page, offset) = (context.log_page_size(), context.page_offset());
+        let len_bytes = stride_bytes << context.log_cq_size();
+        let buffer = Buffer::new(&self.dma, log_page, offset, len_bytes, list, true)?;
+        self.check_filled("CQ", &buffer, stride_bytes, |last| last >> 4 != 0xf && last & 1 == 0)?;
+        self.charge(Cost::CQ)?;
+        let cq = Cq {
+            context: context.with_status(CqStatus::OK).with_st(CqState::FIRED),
+            buffer,
+            producer: 0,
+            consumer: 0,
+            solicited: None,
+            armed: Armed::No,
+            arm_sn: 0,
+            arm_seen: None,
+            overrun: false,
+            n_users: 0,
+        };
+        let number = self.cqs.insert(cq)?;
+        if let Some(eq) = self.eqs.get_mut(context.c_eqn().get()) {
+            eq.n_users += 1;
+        }
+        if let Some(page) = self.uars.get_mut(context.uar_page().get()) {
+            page.n_users += 1;
+        }
+        out(CreateCqOut::new().with_cqn(Cqn::new(number)))
+    }
+
+    /// A doorbell record must be an aligned, mapped pair of words.
+    pub(super) fn check_record(&self, iova: u64) -> Result<(), Refusal> {
+        let fine = iova % 8 == 0 && self.dma.check(iova, 8, false).is_ok();
+        if fine { Ok(()) } else { Err(Refusal::RECORD) }
+    }
+
+    pub(super) fn query_cq(&mut self, input: &Input<'_>) -> Output {
+        let number = input.get::<QueryCqIn>()?.cqn().get();
+        let cq = self.cqs.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
+        let st = match cq.armed {
+            Armed::No => CqState::FIRED,
+            Armed::Any => CqState::NOTIFICATION_REQUEST_ARMED,
+            Armed::Solicited => CqState::SOLICITED_NOTIFICATION_REQUEST_ARMED,
+        };
+        let context = cq
+            .context
+            .with_st(st)
+            .with_status(if cq.overrun { CqStatus::CQ_OVERFLOW } else { CqStatus::OK })
+            .with_producer_counter(cq.producer & COUNTER_MASK)
+            .with_consumer_counter(cq.consumer & COUNTER_MASK)
+            .with_last_solicit_index(cq.solicited.unwrap_or(0) & COUNTER_MASK);
+        out(QueryCqOut::new().with_cq_context(context))
+    }
+
+    pub(super) fn modify_cq(&mut self, input: &Input<'_>) -> Output {
+        let input: ModifyCqIn = input.get()?;
+        let select = input.modify_field_select_resize_field_select();
+        if input.op_mod() != 0 {
+            return Err(Refusal::BAD_OP_MOD);
+        }
+        if select & !MODIFIABLE != 0 {
+            return Err(Refusal::MODIFY_SELECT);
+        }
+        let new = input.cq_context();
+        let number = input.cqn().get();
+        if select & SELECT_EQN != 0 && !self.eqs.contains(new.c_eqn().get()) {
+            return Err(Refusal::NO_SUCH_EQ);
+        }
+        let cq = self.cqs.get_mut(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
+        let old_eqn = cq.context.c_eqn();
+        if select & SELECT_PERIOD != 0 {
+            cq.context.set_cq_period(new.cq_period());
+        }
+        if select & SELECT_COUNT != 0 {
+            cq.context.set_cq_max_count(new.cq_max_count());
+        }
+        if select & SELECT_OI != 0 {
+            cq.context.set_oi(new.oi());
+        }
+        if select & SELECT_PERIOD_MODE != 0 {
+            cq.context.set_cq_period_mode(new.cq_period_mode());
+        }
+        if select & SELECT_EQN != 0 {
+            cq.context.set_c_eqn(new.c_eqn());
+            for (eqn, step) in [(old_eqn, u32::MAX), (new.c_eqn(), 1)] {
+                if let Some(eq) = self.eqs.get_mut(eqn.get()) {
+                    eq.n_users = eq.n_users.wrapping_add(step);
+                }
+            }
+        }
+        done()
+    }
+
+    pub(super) fn destroy_cq(&mut self, input: &Input<'_>) -> Output {
+        let number = input.get::<DestroyCqIn>()?.cqn().get();
+        let n_users = self.cqs.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?.n_users;
+        if n_users != 0 {
+            return Err(self.in_use("CQ", number, n_users));
+        }
+        if let Some(cq) = self.cqs.remove(number) {
+            if let Some(eq) = self.eqs.get_mut(cq.context.c_eqn().get()) {
+                eq.n_users -= 1;
+            }
+            if let Some(page) = self.uars.get_mut(cq.uar()) {
+                page.n_users -= 1;
+            }
+        }
+        self.refund(Cost::CQ);
+        done()
+    }
+
+    /// Writes a CQE, with its owner bit, and sees to the event.
+    pub(super) fn post_completion(&mut self, number: u32, cqe: &[u8; CQE_BYTES], wake: Wake) {
+        let Some(cq) = self.cqs.get_mut(number) else { return };
+        if cq.overrun {
+            return;
+        }
+        let (producer, n_slots) = (cq.producer, cq.n_slots());
+        let record = cq.context.dbr_addr() + CQ_SET_CI as u64;
+        if let Ok(consumer) = self.dma.load_be32(record) {
+            let consumed = consumer.wrapping_sub(cq.consumer) & COUNTER_MASK;
+            if consumed <= producer.wrapping_sub(cq.consumer) {
+                cq.consumer = cq.consumer.wrapping_add(consumed);
+            } else {
+                let detail = format!("consumer {consumer}: was {}, producer {producer}", cq.consumer);
+                self.violate_on(Queue::Cq(number), Rule::CqConsumerForward, detail);
+            }
+        }
+        let Some(cq) = self.cqs.get_mut(number) else { return };
+        if producer.wrapping_sub(cq.consumer) >= n_slots && !cq.context.oi() {
+            return self.overrun(number, cqe);
+        }
+        let mut bytes = *cqe;
+        bytes[CQE_BYTES - 1] =
+            bytes[CQE_BYTES - 1] & !1 | (producer >> cq.context.log_cq_size() & 1) as u8;
+        let slot = if cq.context.cc() { 0 } else { u64::from(producer & (n_slots - 1)) };
+        // In a 128-byte slot the CQE is the second half.
+        let at = slot * cq.stride_bytes() + (cq.stride_bytes() - CQE_BYTES as u64);
+        let iova = cq.buffer.iova(at);
+        cq.producer = producer.wrapping_add(1);
+        if wake == Wake::Solicited {
+            cq.solicited = Some(cq.producer);
+        }
+        let fire = match cq.armed {
+            Armed::No => false,
+            Armed::Any => true,
+            Armed::Solicited => wake == Wake::Solicited,
+        };
+        self.record(Kind::Cqe, &bytes, || format!("CQ 0x{number:x}, index {producer}"));
+        if let Some(Err(fault)) = iova.map(|iova| self.dma.publish(iova, &bytes)) {
+            self.violate_on(Queue::Cq(number), Rule::DmaUnmapInUse, format!("CQE not written: {fault}"));
+        }
+        if fire {
+            self.fire_cq(number);
+        }
+    }
+
+    fn overrun(&mut self, number: u32, cqe: &[u8; CQE_BYTES]) {
+        let Some(cq) = self.cqs.get_mut(number) else { return };
+        cq.overrun = true;
+        let (producer, consumer, n_slots) = (cq.producer, cq.consumer, cq.n_slots());
+        let detail = format!("completion lost: {n_slots} slots, producer {producer}, consumer {consumer}");
+        let violation = Violation::new(Rule::CqOverrun, detail).on(Queue::Cq(number)).at_index(producer);
+        self.violate(violation.with_bytes(cqe));
+        let data = EqeCqErr::new().with_cqn(Cqn::new(number)).with_syndrome(CqErrorSyndrome::CQ_OVERRUN);
+        self.event(EventType::CQ_ERROR, 0, data.to_bytes());
+    }
+
+    fn fire_cq(&mut self, number: u32) {
+        let Some(cq) = self.cqs.get_mut(number) else { return };
+        cq.armed = Armed::No;
+        cq.arm_sn = (cq.arm_sn + 1) & 3;
+        let eqn = cq.context.c_eqn().get();
+        self.completion_event(eqn, number);
+    }
+
+    /// CQ doorbell: asks for an event after the completion that the consumer index names.
+    pub(super) fn arm_cq(&mut self, number: u32, word: u32) {
+        let Some(cq) = self.cqs.get_mut(number) else { return };
+        cq.arm_seen = Some(word);
+        let arm = CqArm::from_bytes(word.to_be_bytes());
+        // A repeated arm, from before an event that software has not seen yet.
+        if arm.cmd_sn() != cq.arm_sn {
+            return;
+        }
+        let behind = |counter: u32| counter.wrapping_sub(arm.consumer_index()) & COUNTER_MASK;
+        let newer = |counter: u32| (1..=COUNTER_MASK / 2).contains(&behind(counter));
+        let due = if arm.cmd() { cq.solicited.is_some_and(newer) } else { newer(cq.producer) };
+        cq.armed = if arm.cmd() && cq.armed != Armed::Any { Armed::Solicited } else { Armed::Any };
+        if due {
+            self.fire_cq(number);
+        }
+    }
+
+    /// Numbers of the CQs on a UAR page.
+    pub(super) fn cqs_on_page(&self, uar: u32) -> Vec<u32> {
+        self.cqs.iter().filter(|(_, cq)| cq.uar() == uar).map(|(number, _)| number).collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! The command table: which opcode is handled where, and in which phase of bring-up.
+#![forbid(unsafe_code)]
+
+use super::{Function, Phase, refusal::Refusal};
+use crate::strict::{Queue, Rule, Violation};
+use mlx5_direct::mlx5::{
+    cmd::{CmdOpcode, MboxIn, MboxOut},
+    layout::Layout,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A delivered command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Input<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Room for the output.
+    pub(crate) output_len_bytes: usize,
+}
+
+impl<'a> Input<'a> {
+    /// The input's structure.
+    pub(crate) fn get<T: Layout + FromBytes>(&self) -> Result<T, Refusal> {
+        T::read_from_prefix(self.bytes).map(|(input, _)| input).map_err(|_| Refusal::INPUT_SHORT)
+    }
+
+    /// The input's structure and the list that follows it.
+    pub(crate) fn get_with_list<T: Layout + FromBytes>(&self) -> Result<(T, &'a [u8]), Refusal> {
+        T::read_from_prefix(self.bytes).map_err(|_| Refusal::INPUT_SHORT)
+    }
+
+    fn head(&self) -> MboxIn {
+        let mut bytes = [0; 16];
+        let n = self.bytes.len().min(16);
+        bytes[..n].copy_from_slice(&self.bytes[..n]);
+        MboxIn::from_bytes(bytes)
+    }
+}
+
+pub(crate) type Output = Result<Vec<u8>, Refusal>;
+
+/// A structure as an output.
+pub(crate) fn out<T: IntoBytes + Immutable>(output: T) -> Output {
+    Ok(output.as_bytes().to_vec())
+}
+
+/// An output that says no more than "done".
+pub(crate) fn done() -> Output {
+    out(MboxOut::new())
+}
+
+type Handler = fn(&mut Function, &Input<'_>) -> Output;
+
+/// When a command is legal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// After ENABLE_HCA.
+    Enabled,
+    /// After ENABLE_HCA and before INIT_HCA.
+    BeforeInit,
+    /// After INIT_HCA.
+    Initialised,
+}
+
+macro_rules! table {
+    ($( $opcode:ident $when:ident $handler:ident, )*) => {
+        fn lookup(opcode: CmdOpcode) -> Option<(When, Handler)> {
+            match opcode { $( CmdOpcode::$opcode => Some((When::$when, Function::$handler)), )* _ => None }
+        }
+
+        /// The opcodes that the model executes.
+        #[cfg(test)]
+        const OPCODES: &[CmdOpcode] = &[$( CmdOpcode::$opcode ),*];
+    };
+}
+
+table! {
+    ENABLE_HCA Always enable_hca,
+    DISABLE_HCA Enabled disable_hca,
+    QUERY_ISSI Enabled query_issi,
+    SET_ISSI Enabled set_issi,
+    QUERY_PAGES Enabled query_pages,
+    MANAGE_PAGES Enabled manage_pages,
+    QUERY_HCA_CAP Enabled query_hca_cap,
+    SET_HCA_CAP BeforeInit set_hca_cap,
+    INIT_HCA BeforeInit init_hca,
+    TEARDOWN_HCA Initialised teardown_hca,
+    QUERY_ADAPTER Enabled query_adapter,
+    SET_DRIVER_VERSION Enabled set_driver_version,
+    QUERY_SPECIAL_CONTEXTS Initialised query_special_contexts,
+    ACCESS_REG Enabled access_reg,
+    NOP Enabled nop,
+    ALLOC_UAR Initialised alloc_uar,
+    DEALLOC_UAR Initialised dealloc_uar,
+    ALLOC_PD Initialised alloc_pd,
+    DEALLOC_PD Initialised dealloc_pd,
+    ALLOC_TRANSPORT_DOMAIN Initialised alloc_transport_domain,
+    DEALLOC_TRANSPORT_DOMAIN Initialised dealloc_transport_domain,
+    ALLOC_XRCD Initialised alloc_xrcd,
+    DEALLOC_XRCD Initialised dealloc_xrcd,
+    ALLOC_Q_COUNTER Initialised alloc_q_counter,
+    DEALLOC_Q_COUNTER Initialised dealloc_q_counter,
+    QUERY_Q_COUNTER Initialised query_q_counter,
+    CREATE_MKEY Initialised create_mkey,
+    QUERY_MKEY Initialised query_mkey,
+    DESTROY_MKEY Initialised destroy_mkey,
+    CREATE_EQ Initialised create_eq,
+    QUERY_EQ Initialised query_eq,
+    DESTROY_EQ Initialised destroy_eq,
+    CREATE_CQ Initialised create_cq,
+    QUERY_CQ Initialised query_cq,
+    MODIFY_CQ Initialised modify_cq,
+    DESTROY_CQ Initialised destroy_cq,
+    CREATE_QP Initialised create_qp,
+    QUERY_QP Initialised query_qp,
+    DESTROY_QP Initialised destroy_qp,
+    RST2INIT_QP Initialised modify_qp,
+    INIT2INIT_QP Initialised modify_qp,
+    INIT2RTR_QP Initialised modify_qp,
+    RTR2RTS_QP Initialised modify_qp,
+    RTS2RTS_QP Initialised modify_qp,
+    SQERR2RTS_QP Initialised modify_qp,
+    SQD_RTS_QP Initialised modify_qp,
+    QP_2ERR Initialised modify_qp,
+    QP_2RST Initialised modify_qp,
+    SET_ROCE_ADDRESS Initialised set_roce_address,
+    QUERY_ROCE_ADDRESS Initialised query_roce_address,
+    QUERY_NIC_VPORT_CONTEXT Initialised query_nic_vport_context,
+    MODIFY_NIC_VPORT_CONTEXT Initialised modify_nic_vport_context,
+    QUERY_VPORT_STATE Initialised query_vport_state,
+    MODIFY_VPORT_STATE Initialised modify_vport_state,
+    QUERY_HCA_VPORT_CONTEXT Initialised query_hca_vport_context,
+    QUERY_HCA_VPORT_GID Initialised query_hca_vport_gid,
+    QUERY_HCA_VPORT_PKEY Initialised query_hca_vport_pkey,
+}
+
+/// Executes a command.
+pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<'_>) -> Output {
+    let (when, handler) = lookup(opcode).ok_or(Refusal::UNKNOWN_OPCODE)?;
+    let refusal = match (when, function.phase) {
+        (When::Always, _) => None,
+        (_, Phase::Off) => Some(Refusal::NOT_ENABLED),
+        (When::BeforeInit, Phase::Initialised) => Some(Refusal::INITIALISED),
+        (When::Initialised, Phase::Enabled) => Some(Refusal::NOT_INITIALISED),
+        _ => None,
+    };
+    if let Some(refusal) = refusal {
+        let detail = format!("{opcode} came in phase {:?}: {}", function.phase, refusal.text);
+        function.violate(Violation::new(Rule::CommandOrder, detail).on(Queue::Cmd).with_bytes(input.bytes));
+        return Err(refusal);
+    }
+    if input.head().uid() != 0 {
+        return Err(Refusal::UID);
+    }
+    handler(function, input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_declared_command_is_handled() {
+        for command in mlx5_direct::mlx5::commands() {
+            assert!(OPCODES.contains(&command.opcode), "{} has no handler", command.opcode);
+        }
+    }
+}

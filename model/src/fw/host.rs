@@ -1,0 +1,197 @@
+//! The function as the host of a QP's transport engine.
+#![forbid(unsafe_code)]
+
+use super::Function;
+use crate::{
+    exec::{Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Wake},
+    strict::{self, Queue, Violation},
+    trace::Kind,
+};
+use mlx5_direct::mlx5::{
+    context::{RoceL3Type, RoceVersion},
+    eqe::{EqeQpSrq, EventQueueType, EventType},
+    ids::{Cqn, Pdn, Qpn},
+};
+use std::fmt;
+
+/// The function while one of its engines runs.
+pub(crate) struct FunctionHost<'a> {
+    pub(crate) function: &'a mut Function,
+}
+
+impl From<Rule> for strict::Rule {
+    fn from(rule: Rule) -> Self {
+        match rule {
+            Rule::SendQueueOverrun | Rule::ReceiveQueueOverrun => Self::ProducerWithinRing,
+            Rule::DoorbellState => Self::PostInRightState,
+            Rule::WqeIndex => Self::WqeIndexMatchesPosition,
+            Rule::WqeQpn => Self::WqeQpnMatchesQueue,
+            Rule::DsTooSmall | Rule::DsTooLarge => Self::DsCoversSegments,
+            Rule::WqeBeyondDoorbell => Self::DoorbellNamesLastWqe,
+            Rule::WqeOpcode | Rule::WqeOpmod => Self::OpcodeKnown,
+            Rule::WqeReserved | Rule::WqeFlags => Self::ReservedBits,
+            Rule::WqeInline => Self::InlineWithinLimit,
+            Rule::AtomicLength => Self::AtomicLength,
+            Rule::MessageTooLong => Self::MessageWithinLimit,
+            Rule::NoReadResources => Self::ReadsAllowed,
+            Rule::SourceAddressEmpty => Self::SourceAddressSet,
+        }
+    }
+}
+
+impl FunctionHost<'_> {
+    /// A key that the QP's own software named wrongly is its mistake; one that a peer named is the peer's,
+    /// and the protocol answers it.
+    fn local_fault(&mut self, right: &Right, addr: u64, len_bytes: u64, fault: KeyFault) {
+        if fault == KeyFault::Translation {
+            let detail = format!("key 0x{:x}: pages at 0x{addr:x}, {len_bytes} bytes, not mapped", right.key);
+            let violation = Violation::new(strict::Rule::DmaUnmapInUse, detail);
+            self.function.violate(violation.on(Queue::Sq(right.qpn.get())));
+        } else if matches!(right.need, Need::LocalRead | Need::LocalWrite) {
+            self.function.note(|| {
+                format!("QP {}: lkey 0x{:x}, 0x{addr:x}, {len_bytes} bytes: {fault:?}", right.qpn, right.key)
+            });
+        }
+    }
+}
+
+impl FunctionHost<'_> {
+    /// A send completion tells software that WQEs up to this one may be overwritten: none may be by now.
+    fn check_retired(&mut self, cqe: &[u8; 64]) {
+        let cqe = Cqe::from_bytes(*cqe);
+        if !matches!(cqe.opcode(), CqeOpcode::REQ | CqeOpcode::REQ_ERR) {
+            return;
+        }
+        let (number, last) = (cqe.qpn().get(), cqe.wqe_counter());
+        let Some(qp) = self.function.qps.get_mut(number) else { return };
+        // A CQE names the first WQEBB of its WQE; the others are retired with the next completion.
+        if let Some((index, wqebb)) = qp.retire(&self.function.dma, last) {
+            let detail = format!("WQEBB {index} was overwritten before its WQE completed");
+            let violation = Violation::new(strict::Rule::SlotReusedEarly, detail).on(Queue::Sq(number));
+            self.function.violate(violation.at_index(index.into()).with_bytes(&wqebb));
+        }
+    }
+}
+
+impl Host for FunctionHost<'_> {
+    fn now(&self) -> u64 {
+        self.function.clock.now_ns()
+    }
+
+    fn read_ring(
+        &mut self,
+        qpn: Qpn,
+        ring: Ring,
+        offset_bytes: usize,
+        into: &mut [u8],
+    ) -> Result<(), RingFault> {
+        let qp = self.function.qps.get(qpn.get()).ok_or(RingFault)?;
+        let result = qp.read_ring(&self.function.dma, ring, offset_bytes as u64, into);
+        result.map_err(|fault| {
+            let queue = if ring == Ring::Send { Queue::Sq(qpn.get()) } else { Queue::Rq(qpn.get()) };
+            self.function.violate_on(queue, strict::Rule::DmaUnmapInUse, format!("ring: {fault}"));
+            RingFault
+        })?;
+        let kind = if ring == Ring::Send { Kind::SendWqe } else { Kind::RecvWqe };
+        self.function.record(kind, into, || format!("QP {qpn}, ring offset 0x{offset_bytes:x}"));
+        Ok(())
+    }
+
+    fn receive_counter(&mut self, qpn: Qpn) -> u16 {
+        let record = self.function.qps.get(qpn.get()).map(super::qp::Qp::receive_record);
+        match record.map(|record| self.function.dma.load_be32(record)) {
+            Some(Ok(word)) => word as u16,
+            Some(Err(fault)) => {
+                let detail = format!("doorbell record: {fault}");
+                self.function.violate_on(Queue::Rq(qpn.get()), strict::Rule::DmaUnmapInUse, detail);
+                0
+            }
+            None => 0,
+        }
+    }
+
+    fn check(&mut self, right: &Right, addr: u64, len: u64) -> Result<(), KeyFault> {
+        let result = self.function.check_key(right, addr, len);
+        result.inspect_err(|fault| self.local_fault(right, addr, len, *fault))
+    }
+
+    fn read(&mut self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
+        let len_bytes = into.len();
+        let dma = &self.function.dma;
+        let result = self.function.walk_key(right, addr, len_bytes, |iova, done, n| {
+            dma.read(iova, &mut into[done..done + n])
+        });
+        result.inspect_err(|fault| self.local_fault(right, addr, len_bytes as u64, *fault))
+    }
+
+    fn write(&mut self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault> {
+        let dma = &self.function.dma;
+        // All or nothing: first whether it can be whole.
+        let result = self
+            .function
+            .walk_key(right, addr, from.len(), |iova, _, n| dma.check(iova, n, true))
+            .and_then(|()| {
+                self.function
+                    .walk_key(right, addr, from.len(), |iova, done, n| dma.write(iova, &from[done..done + n]))
+            });
+        result.inspect_err(|fault| self.local_fault(right, addr, from.len() as u64, *fault))
+    }
+
+    fn atomic(
+        &mut self,
+        right: &Right,
+        addr: u64,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, KeyFault> {
+        let dma = &self.function.dma;
+        let mut old = 0;
+        let result = self.function.walk_key(right, addr, 8, |iova, _, _| {
+            old = dma.fetch_update64(iova, update)?;
+            Ok(())
+        });
+        result.inspect_err(|fault| self.local_fault(right, addr, 8, *fault))?;
+        Ok(old)
+    }
+
+    fn invalidate(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault> {
+        self.function.invalidate_key(rkey, pd, qpn)
+    }
+
+    fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {
+        self.check_retired(cqe);
+        self.function.post_completion(cqn.get(), cqe, wake);
+    }
+
+    fn event(&mut self, qpn: Qpn, event: QpEvent) {
+        let data = EqeQpSrq::new().with_queue_type(EventQueueType::QP).with_qp_srq_n(qpn.get());
+        self.function.event(EventType(event as u8), 0, data.to_bytes());
+    }
+
+    fn transmit(&mut self, frame: &[u8]) {
+        self.function.record(Kind::Packet, frame, || "sent".into());
+        self.function.outbox.push_back(frame.to_vec());
+    }
+
+    fn source_address(&self, gid_index: u8) -> Option<SourceAddress> {
+        let entry = self.function.roce_addresses.get(usize::from(gid_index))?;
+        let gid = entry.source_l3_address();
+        if gid == [0; 16] || !self.function.vport.roce_enabled() {
+            return None;
+        }
+        let kind = match (entry.roce_version(), entry.roce_l3_type()) {
+            (RoceVersion::VERSION_1, _) => RoceKind::V1,
+            (_, RoceL3Type::L3_TYPE_IPV4) => RoceKind::V2Ipv4,
+            _ => RoceKind::V2Ipv6,
+        };
+        let vlan_id = entry.vlan_valid().then(|| entry.vlan_id());
+        Some(SourceAddress { mac: entry.source_mac(), gid, kind, vlan_id })
+    }
+
+    fn violation(&mut self, qpn: Qpn, rule: Rule, detail: fmt::Arguments<'_>) {
+        let queue = match rule {
+            Rule::ReceiveQueueOverrun => Queue::Rq(qpn.get()),
+            _ => Queue::Sq(qpn.get()),
+        };
+        self.function.violate_on(queue, rule.into(), detail.to_string());
+    }
+}

@@ -1,0 +1,300 @@
+//! Firmware of one PCI function: the init segment, the command interface and the objects behind it.
+#![forbid(unsafe_code)]
+
+mod alloc;
+mod buffer;
+mod caps;
+mod cmdq;
+mod cq;
+mod dispatch;
+mod doorbell;
+mod eq;
+mod hca;
+pub mod health;
+mod host;
+mod init_segment;
+mod mkey;
+mod pages;
+mod qp;
+mod qp_modify;
+mod receive;
+pub mod refusal;
+mod reg;
+mod roce;
+mod table;
+mod vport;
+
+pub use refusal::Refusal;
+
+use crate::{
+    clock::Clock,
+    config::{Bar, ModelConfig},
+    fault::Faults,
+    mem::DmaMap,
+    pci::{BarMemory, ConfigSpace, Effect, Irqs},
+    strict::{Queue, Rule, Violation},
+    trace::{Kind, Trace},
+};
+use alloc::Uar;
+use cq::Cq;
+use eq::EventQueue;
+use mkey::Mkey;
+use mlx5_direct::mlx5::context::RoceAddrLayout;
+use qp::Qp;
+use std::{collections::BTreeSet, collections::VecDeque, io, sync::Arc};
+use table::Table;
+
+/// How far bring-up has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// After a reset.
+    Off,
+    /// After ENABLE_HCA, and after TEARDOWN_HCA.
+    Enabled,
+    /// After INIT_HCA.
+    Initialised,
+}
+
+/// One PCI function.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) index: u8,
+    config: ModelConfig,
+    clock: Arc<Clock>,
+    trace: Trace,
+    pub(crate) dma: Arc<DmaMap>,
+    pub(crate) bar: Arc<BarMemory>,
+    pub(crate) irqs: Irqs,
+    pub(crate) faults: Faults,
+    pub(crate) violations: Vec<Violation>,
+    /// Frames that the port sends.
+    pub(crate) outbox: VecDeque<Vec<u8>>,
+    config_space: ConfigSpace,
+
+    iseg: init_segment::InitSegment,
+    phase: Phase,
+    issi: u16,
+    commands: cmdq::CommandQueue,
+    caps: caps::Capabilities,
+    pages: pages::Pages,
+    vport: vport::Vport,
+    roce_addresses: Vec<RoceAddrLayout>,
+
+    uars: Table<Uar>,
+    pds: Table<alloc::Counted>,
+    transport_domains: Table<alloc::Counted>,
+    xrcds: Table<alloc::Counted>,
+    counters: Table<alloc::Counted>,
+    mkeys: Table<Mkey>,
+    eqs: Table<EventQueue>,
+    cqs: Table<Cq>,
+    qps: Table<Qp>,
+    /// QPs with something to do.
+    ready: BTreeSet<u32>,
+    /// Doorbell registers are plain memory and looked at.
+    watching: bool,
+    /// The init segment is mapped too.
+    watching_init_segment: bool,
+}
+
+impl Function {
+    pub(crate) fn new(
+        index: u8,
+        config: &ModelConfig,
+        clock: Arc<Clock>,
+        trace: Trace,
+    ) -> io::Result<Self> {
+        let mut function = Self {
+            index,
+            config: config.clone(),
+            clock,
+            trace,
+            dma: Arc::default(),
+            bar: Arc::new(BarMemory::new()?),
+            irqs: Irqs::default(),
+            faults: Faults::default(),
+            violations: Vec::new(),
+            outbox: VecDeque::new(),
+            config_space: ConfigSpace::new(config.part, config.n_vectors, config.ports > 1),
+            iseg: init_segment::InitSegment::default(),
+            phase: Phase::Off,
+            issi: 0,
+            commands: cmdq::CommandQueue::default(),
+            caps: caps::Capabilities::new(),
+            pages: pages::Pages::default(),
+            vport: vport::Vport::new(index),
+            roce_addresses: Vec::new(),
+            uars: Table::new(alloc::FIRST_UAR, alloc::N_UARS),
+            pds: Table::new(1, 1 << caps::LOG_MAX_PD),
+            transport_domains: Table::new(1, 1 << caps::LOG_MAX_TRANSPORT_DOMAIN),
+            xrcds: Table::new(1, 1 << caps::LOG_MAX_XRCD),
+            counters: Table::new(1, u32::from(caps::MAX_QP_CNT)),
+            mkeys: Table::new(mkey::FIRST_INDEX, 1 << caps::LOG_MAX_MKEY),
+            eqs: Table::new(1, 1 << caps::LOG_MAX_EQ),
+            cqs: Table::new(cq::FIRST_CQN, 1 << caps::LOG_MAX_CQ),
+            qps: Table::new(qp::FIRST_QPN, 1 << caps::LOG_MAX_QP),
+            ready: BTreeSet::new(),
+            watching: false,
+            watching_init_segment: false,
+        };
+        function.forget();
+        Ok(function)
+    }
+
+    /// Forgets everything but what belongs to the bus: DMA map, interrupts, config space.
+    fn forget(&mut self) {
+        self.close_objects();
+        self.phase = Phase::Off;
+        self.issi = 0;
+        self.commands = cmdq::CommandQueue::default();
+        self.caps = caps::Capabilities::new();
+        self.pages = pages::Pages::default();
+        self.vport = vport::Vport::new(self.index);
+        self.outbox.clear();
+        self.reset_init_segment();
+    }
+
+    /// Ends all objects at once: what a reset and TEARDOWN_HCA do.
+    fn close_objects(&mut self) {
+        self.qps.clear();
+        self.cqs.clear();
+        self.eqs.clear();
+        self.mkeys.clear();
+        self.counters.clear();
+        self.xrcds.clear();
+        self.transport_domains.clear();
+        self.pds.clear();
+        self.uars.clear();
+        self.ready.clear();
+        self.roce_addresses = vec![RoceAddrLayout::new(); usize::from(caps::ROCE_TABLE_SIZE)];
+    }
+
+    /// Function-level reset.
+    pub(crate) fn reset(&mut self) {
+        self.note(|| "function-level reset".into());
+        let (config, was) = (&self.config, self.config_space.clone());
+        self.config_space = ConfigSpace::new(config.part, config.n_vectors, config.ports > 1);
+        // Software restores config space after a reset; in process nobody saves it, so the command
+        // register survives.
+        let mut command = [0; 2];
+        was.read(4, &mut command);
+        self.config_space.write(4, &command);
+        self.forget();
+    }
+
+    pub(crate) fn set_gone(&mut self, gone: bool) {
+        self.faults.gone = gone;
+        if !gone {
+            self.forget();
+        }
+    }
+
+    pub(crate) fn config_read(&self, offset: u16, into: &mut [u8]) {
+        if self.faults.gone {
+            into.fill(0xff);
+        } else {
+            self.config_space.read(offset, into);
+        }
+    }
+
+    pub(crate) fn config_write(&mut self, offset: u16, bytes: &[u8]) {
+        if !self.faults.gone && self.config_space.write(offset, bytes) == Effect::Reset {
+            self.reset();
+        }
+    }
+
+    /// Whether registers answer.
+    fn reachable(&self) -> bool {
+        !self.faults.gone && self.config_space.memory_enabled()
+    }
+
+    /// Whether firmware runs and may use memory.
+    fn running(&self) -> bool {
+        !self.faults.gone && self.config_space.bus_master() && self.iseg.alive()
+    }
+
+    pub(crate) fn bar_read(&mut self, offset: u64, into: &mut [u8]) {
+        if self.reachable() {
+            self.tick_init_segment();
+            self.bar.read(offset, into);
+        } else {
+            into.fill(0xff);
+        }
+    }
+
+    /// A store to BAR0, in memory order.
+    pub(crate) fn bar_write(&mut self, offset: u64, bytes: &[u8]) {
+        if !self.reachable() {
+            return;
+        }
+        if offset >= u64::from(alloc::FIRST_UAR) * crate::pci::PAGE_BYTES {
+            self.uar_store(offset, bytes);
+        } else {
+            for (at, word) in (offset..).step_by(4).zip(bytes.chunks(4)) {
+                if let (0, Ok(word)) = (at % 4, word.try_into()) {
+                    self.init_segment_write(at, u32::from_be_bytes(word));
+                }
+            }
+        }
+        // Stepped, commands run inside the write that rings them: a caller that polls sees them done.
+        if self.config.drive == crate::config::Drive::Step {
+            self.tick_init_segment();
+            self.run_commands();
+        }
+    }
+
+    /// Registers are mapped as plain memory; the init segment too, if `init_segment`.
+    pub(crate) fn watch(&mut self, init_segment: bool) {
+        self.watching = true;
+        self.watching_init_segment |= init_segment;
+        self.prime_registers();
+    }
+
+    pub(crate) fn watches_doorbells(&self) -> bool {
+        self.watching && (self.watching_init_segment || self.uars.len() != 0)
+    }
+
+    /// Doorbells can merge before they are seen, so what they name is not exact.
+    fn merging(&self) -> bool {
+        self.watching && self.config.bar == Bar::Mapped
+    }
+
+    /// Does what there is to do now; true if anything was done.
+    pub(crate) fn work(&mut self) -> bool {
+        let mut busy = self.tick_init_segment();
+        if self.faults.gone {
+            return busy;
+        }
+        busy |= self.watching && self.poll_registers();
+        busy |= self.run_commands();
+        if self.running() {
+            busy |= self.run_queues();
+        }
+        busy
+    }
+
+    /// When something comes due of itself.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let timers = self.qps.iter().filter_map(|(_, qp)| qp.deadline_ns());
+        timers.chain([self.init_segment_deadline_ns()]).min()
+    }
+
+    fn violate(&mut self, violation: Violation) {
+        let violation = Violation { function: self.index, at: self.clock.now(), ..violation };
+        self.note(|| format!("violation: {violation}"));
+        self.violations.push(violation);
+    }
+
+    /// A broken rule on a queue.
+    fn violate_on(&mut self, queue: Queue, rule: Rule, detail: impl Into<String>) {
+        self.violate(Violation::new(rule, detail).on(queue));
+    }
+
+    fn record(&self, kind: Kind, bytes: &[u8], text: impl FnOnce() -> String) {
+        self.trace.record(self.clock.now(), self.index, kind, bytes, text);
+    }
+
+    fn note(&self, text: impl FnOnce() -> String) {
+        self.record(Kind::Note, &[], text);
+    }
+}

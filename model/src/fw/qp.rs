@@ -1,0 +1,366 @@
+//! Queue pairs: creation, query, end, and the call into their transport engines.
+#![forbid(unsafe_code)]
+
+use super::{
+    Function,
+    buffer::Buffer,
+    caps,
+    dispatch::{Input, Output, done, out},
+    host::FunctionHost,
+    pages::Cost,
+    refusal::Refusal,
+};
+use crate::exec::{Host, Path, QpConfig, QpState, RcQp, Ring};
+use mlx5_direct::mlx5::{
+    cmd::{CreateQpIn, CreateQpOut, DestroyQpIn, QueryQpIn, QueryQpOut},
+    context::{Ads, QpState as WireState, Qpc, RqType, ScatterToCqe, ServiceType},
+    ids::Qpn,
+    record::{RCV_DBR, SND_DBR},
+};
+
+/// First QP number: those before it are the device's own.
+pub(crate) const FIRST_QPN: u32 = 0x100;
+const WQEBB_BYTES: u64 = 64;
+/// Packets that a QP may send before others get their turn.
+const BUDGET_PACKETS: usize = 32;
+/// Each of the two rings takes at least this much of the buffer.
+const MIN_RING_BYTES: u64 = 64;
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) context: Qpc,
+    buffer: Buffer,
+    n_receive_wqes: u32,
+    n_send_wqebbs: u32,
+    /// Where the send ring starts in the buffer.
+    send_at: u64,
+    /// Absent while it runs, since its host is the function.
+    engine: Option<Box<RcQp>>,
+    /// Producer counter of the last send doorbell.
+    pub(crate) producer: u16,
+    /// Receive counter last seen in ERR.
+    receive_seen: u16,
+    /// The send ring as it was when its WQEs were posted, and the first WQEBB not retired since.
+    shadow: Vec<u8>,
+    retired: u16,
+}
+
+impl Qp {
+    fn new(context: Qpc, dma: &crate::mem::DmaMap, list: &[u8]) -> Result<Self, Refusal> {
+        let n_send_wqebbs = if context.no_sq() { 0 } else { 1 << context.log_sq_size() };
+        let stride_bytes = 16u64 << context.log_rq_stride();
+        let n_receive_wqes = match context.rq_type() {
+            RqType::NON_ZERO_RQ => 1 << context.log_rq_size(),
+            RqType::ZERO_LEN_RQ => 0,
+            _ => return Err(Refusal::RQ_TYPE),
+        };
+        if context.st() != ServiceType::RC {
+            return Err(Refusal::SERVICE_TYPE);
+        }
+        if n_send_wqebbs == 0 && n_receive_wqes == 0 {
+            return Err(Refusal::QP_NO_QUEUE);
+        }
+        if context.log_sq_size().max(context.log_rq_size()) > caps::LOG_MAX_QP_SZ {
+            return Err(Refusal::QUEUE_SIZE);
+        }
+        if n_receive_wqes != 0 && stride_bytes > caps::MAX_WQE_BYTES_RQ.into() {
+            return Err(Refusal::RQ_STRIDE);
+        }
+        let disabled = ScatterToCqe::REQ_DISABLE;
+        if context.cs_req() != disabled || context.cs_res() != disabled || context.wq_signature() {
+            return Err(Refusal::QP_STREAM);
+        }
+        let receive_bytes = match n_receive_wqes {
+            0 => 0,
+            n => (u64::from(n) * stride_bytes).max(MIN_RING_BYTES),
+        };
+        let len_bytes = receive_bytes + u64::from(n_send_wqebbs) * WQEBB_BYTES;
+        let (log_page, offset) = (context.log_page_size(), context.page_offset());
+        let buffer = Buffer::new(dma, log_page, offset, len_bytes, list, false)?;
+        let mut qp = Self {
+            context: context.with_state(WireState::RST),
+            buffer,
+            n_receive_wqes,
+            n_send_wqebbs,
+            send_at: receive_bytes,
+            engine: None,
+            producer: 0,
+            receive_seen: 0,
+            shadow: vec![0; n_send_wqebbs as usize * WQEBB_BYTES as usize],
+            retired: 0,
+        };
+        qp.engine = Some(Box::new(RcQp::new(qp.config(Qpn::new(0)))));
+        Ok(qp)
+    }
+
+    /// The context as the transport engine takes it.
+    pub(crate) fn config(&self, qpn: Qpn) -> QpConfig {
+        let context = &self.context;
+        QpConfig {
+            qpn,
+            pd: context.pd(),
+            user_index: context.user_index(),
+            cqn_send: context.cqn_snd(),
+            cqn_receive: context.cqn_rcv(),
+            n_send_wqebbs: self.n_send_wqebbs,
+            n_receive_wqes: self.n_receive_wqes,
+            receive_stride_bytes: 16 << context.log_rq_stride(),
+            remote_qpn: context.remote_qpn(),
+            mtu_bytes: context.mtu().bytes().unwrap_or(1024),
+            log_msg_max: context.log_msg_max(),
+            path: path(&context.primary_address_path()),
+            retry_count: context.retry_count(),
+            rnr_retry: context.rnr_retry(),
+            min_rnr_nak: context.min_rnr_nak(),
+            next_send_psn: context.next_send_psn(),
+            next_rcv_psn: context.next_rcv_psn(),
+            max_outstanding_reads: 1 << context.log_sra_max(),
+            max_served_reads: 1 << context.log_rra_max(),
+            log_ack_req_freq: context.log_ack_req_freq(),
+            remote_read: context.rre(),
+            remote_write: context.rwe(),
+            remote_atomic: context.rae(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        self.engine.as_ref().map_or(QpState::Rst, |engine| engine.state())
+    }
+
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.engine.as_ref()?.next_deadline()
+    }
+
+    pub(crate) fn uar(&self) -> u32 {
+        self.context.uar_page().get()
+    }
+
+    pub(crate) fn send_record(&self) -> u64 {
+        self.context.dbr_addr() + SND_DBR as u64
+    }
+
+    pub(crate) fn receive_record(&self) -> u64 {
+        self.context.dbr_addr() + RCV_DBR as u64
+    }
+
+    pub(crate) fn has_send_queue(&self) -> bool {
+        self.n_send_wqebbs != 0
+    }
+
+    /// Reads part of a ring.
+    pub(crate) fn read_ring(
+        &self,
+        dma: &crate::mem::DmaMap,
+        ring: Ring,
+        offset_bytes: u64,
+        into: &mut [u8],
+    ) -> Result<(), crate::mem::DmaFault> {
+        let start = if ring == Ring::Send { self.send_at } else { 0 };
+        self.buffer.read(dma, start + offset_bytes, into)
+    }
+
+    /// Keeps a copy of what is posted up to `counter`.
+    pub(crate) fn take_shadow(&mut self, dma: &crate::mem::DmaMap, counter: u16) {
+        let n_new = u32::from(counter.wrapping_sub(self.producer)).min(self.n_send_wqebbs);
+        for index in (0..n_new as u16).map(|n| self.producer.wrapping_add(n)) {
+            let mut wqebb = [0; WQEBB_BYTES as usize];
+            if self.read_send_ring(dma, index, 0, &mut wqebb) {
+                let at = self.shadow_at(index);
+                self.shadow[at..at + wqebb.len()].copy_from_slice(&wqebb);
+            }
+        }
+        self.producer = counter;
+    }
+
+    /// In RST nothing is posted.
+    pub(crate) fn forget_posted(&mut self) {
+        (self.producer, self.retired, self.receive_seen) = (0, 0, 0);
+    }
+
+    fn shadow_at(&self, index: u16) -> usize {
+        (u32::from(index) & (self.n_send_wqebbs - 1)) as usize * WQEBB_BYTES as usize
+    }
+
+    /// Retires all WQEBBs up to `last`, and returns the first that was overwritten while it was posted, with
+    /// what it holds now.
+    pub(crate) fn retire(&mut self, dma: &crate::mem::DmaMap, last: u16) -> Option<(u16, [u8; 64])> {
+        let n_posted = self.producer.wrapping_sub(self.retired);
+        let n_retired = last.wrapping_sub(self.retired).wrapping_add(1);
+        if n_retired > n_posted || n_retired == 0 {
+            return None;
+        }
+        let first = std::mem::replace(&mut self.retired, last.wrapping_add(1));
+        (0..n_retired).map(|n| first.wrapping_add(n)).find_map(|index| {
+            let mut wqebb = [0; WQEBB_BYTES as usize];
+            let at = self.shadow_at(index);
+            let same = !self.read_send_ring(dma, index, 0, &mut wqebb)
+                || self.shadow[at..at + wqebb.len()] == wqebb;
+            (!same).then_some((index, wqebb))
+        })
+    }
+
+    /// Reads from the send ring on from WQEBB `index`, going on at the start after the end.
+    pub(crate) fn read_send_ring(&self, dma: &crate::mem::DmaMap, index: u16, offset: u64, into: &mut [u8]) -> bool {
+        let len_bytes = u64::from(self.n_send_wqebbs) * WQEBB_BYTES;
+        let mut at = (u64::from(index) * WQEBB_BYTES + offset) % len_bytes;
+        let mut done = 0;
+        while done < into.len() {
+            let n = ((len_bytes - at) as usize).min(into.len() - done);
+            if self.read_ring(dma, Ring::Send, at, &mut into[done..done + n]).is_err() {
+                return false;
+            }
+            done += n;
+            at = 0;
+        }
+        true
+    }
+}
+
+fn path(ads: &Ads) -> Path {
+    Path {
+        gid_index: ads.src_addr_index(),
+        dest_mac: ads.rmac(),
+        dest_gid: ads.rgid_rip(),
+        udp_source_port: ads.udp_sport(),
+        traffic_class: ads.tclass(),
+        hop_limit: ads.hop_limit(),
+        flow_label: ads.flow_label(),
+        eth_prio: ads.eth_prio(),
+        ack_timeout: ads.ack_timeout(),
+    }
+}
+
+/// States have the same numbers on the wire.
+pub(crate) fn wire_state(state: QpState) -> WireState {
+    WireState(state as u8)
+}
+
+impl Function {
+    pub(super) fn create_qp(&mut self, input: &Input<'_>) -> Output {
+        let (input, list) = input.get_with_list::<CreateQpIn>()?;
+        let context = input.qpc();
+        if input.wq_umem_valid() || context.dbr_umem_valid() {
+            return Err(Refusal::UMEM);
+        }
+        self.check_record(context.dbr_addr())?;
+        if !self.uars.contains(context.uar_page().get()) {
+            return Err(Refusal::NO_SUCH_UAR);
+        }
+        for cqn in [context.cqn_snd(), context.cqn_rcv()] {
+            if !self.cqs.contains(cqn.get()) {
+                return Err(Refusal::NO_SUCH_CQ);
+            }
+        }
+        if !self.pds.contains(context.pd().get()) {
+            return Err(Refusal::NO_SUCH_PD);
+        }
+        let qp = Qp::new(context, &self.dma, list)?;
+        self.charge(Cost::QP)?;
+        let number = self.qps.insert(qp)?;
+        self.hold_parts(&context, 1);
+        out(CreateQpOut::new().with_qpn(Qpn::new(number)))
+    }
+
+    /// Counts the QP as a user of what it names (`step` 1), or no longer (`step` -1).
+    fn hold_parts(&mut self, context: &Qpc, step: i32) {
+        let count = |n_users: &mut u32| *n_users = n_users.wrapping_add_signed(step);
+        for cqn in [context.cqn_snd(), context.cqn_rcv()] {
+            if let Some(cq) = self.cqs.get_mut(cqn.get()) {
+                count(&mut cq.n_users);
+            }
+        }
+        if let Some(page) = self.uars.get_mut(context.uar_page().get()) {
+            count(&mut page.n_users);
+        }
+        if let Some(pd) = self.pds.get_mut(context.pd().get()) {
+            count(&mut pd.n_users);
+        }
+    }
+
+    pub(super) fn query_qp(&mut self, input: &Input<'_>) -> Output {
+        let number = input.get::<QueryQpIn>()?.qpn().get();
+        let qp = self.qps.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
+        let mut context = qp.context.with_state(wire_state(qp.state()));
+        if let Some(engine) = &qp.engine {
+            let progress = engine.progress();
+            if !matches!(qp.state(), QpState::Rst | QpState::Init) {
+                context.set_next_rcv_psn(progress.next_rcv_psn);
+                context.set_rmsn(progress.rmsn);
+            }
+            if !matches!(qp.state(), QpState::Rst | QpState::Init | QpState::Rtr) {
+                context.set_next_send_psn(progress.next_send_psn);
+            }
+            context.set_last_acked_psn(progress.last_acked_psn);
+            context.set_hw_sq_wqebb_counter(progress.hw_sq_wqebb_counter);
+            context.set_sw_sq_wqebb_counter(progress.sw_sq_wqebb_counter);
+            context.set_hw_rq_counter(progress.hw_rq_counter.into());
+            context.set_cur_retry_count(progress.cur_retry_count);
+            context.set_cur_rnr_retry(progress.cur_rnr_retry);
+        }
+        let received = self.dma.load_be32(qp.receive_record()).unwrap_or(0);
+        context.set_sw_rq_counter(received & 0xffff);
+        out(QueryQpOut::new().with_qpc(context))
+    }
+
+    pub(super) fn destroy_qp(&mut self, input: &Input<'_>) -> Output {
+        let number = input.get::<DestroyQpIn>()?.qpn().get();
+        let qp = self.qps.remove(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
+        self.hold_parts(&qp.context, -1);
+        let counter = u32::from(qp.context.counter_set_id());
+        self.counters.release(counter);
+        self.ready.remove(&number);
+        self.refund(Cost::QP);
+        done()
+    }
+
+    /// Calls into a QP's engine with the function as its host.
+    pub(super) fn with_engine<T>(
+        &mut self,
+        number: u32,
+        call: impl FnOnce(&mut RcQp, &mut dyn Host) -> T,
+    ) -> Option<T> {
+        let mut engine = self.qps.get_mut(number)?.engine.take()?;
+        let result = call(&mut engine, &mut FunctionHost { function: self });
+        // The host cannot destroy QPs, so it is still there.
+        self.qps.get_mut(number)?.engine = Some(engine);
+        Some(result)
+    }
+
+    /// Runs the QPs that have something to do, and timers that are due.
+    pub(super) fn run_queues(&mut self) -> bool {
+        let now = self.clock.now_ns();
+        let mut busy = false;
+        let mut due = Vec::new();
+        for (number, qp) in self.qps.iter() {
+            if qp.deadline_ns().is_some_and(|at| at <= now) {
+                due.push((number, true));
+            } else if qp.state() == QpState::Err {
+                // In ERR receives are flushed as they are posted, and no doorbell tells.
+                let posted = self.dma.load_be32(qp.receive_record()).unwrap_or(0) as u16;
+                if posted != qp.receive_seen {
+                    due.push((number, false));
+                }
+            }
+        }
+        for (number, timer) in due {
+            busy = true;
+            if timer {
+                self.with_engine(number, |engine, host| engine.timer(host));
+            }
+            let posted = self.qps.get(number).map(Qp::receive_record);
+            let posted = posted.and_then(|at| self.dma.load_be32(at).ok()).unwrap_or(0) as u16;
+            if let Some(qp) = self.qps.get_mut(number) {
+                qp.receive_seen = posted;
+            }
+            self.ready.insert(number);
+        }
+        for number in std::mem::take(&mut self.ready) {
+            busy = true;
+            if self.with_engine(number, |engine, host| engine.run(host, BUDGET_PACKETS)) == Some(true) {
+                self.ready.insert(number);
+            }
+        }
+        busy
+    }
+}

@@ -1,0 +1,293 @@
+//! The state machine of a QP: which transition is legal and which fields it takes.
+#![forbid(unsafe_code)]
+
+use super::{
+    Function, caps,
+    dispatch::{Input, Output, done},
+    qp::wire_state,
+    refusal::Refusal,
+};
+use crate::exec::QpState;
+use mlx5_direct::mlx5::{
+    cmd::{CmdOpcode, Init2rtrQpIn, MboxIn, Qp2errIn},
+    context::Qpc,
+    ids::Qpn,
+};
+
+/// Bits of `opt_param_mask`.
+mod opt {
+    pub(super) const ALT_ADDR_PATH: u32 = 0x1;
+    pub(super) const RRE: u32 = 0x2;
+    pub(super) const RAE: u32 = 0x4;
+    pub(super) const RWE: u32 = 0x8;
+    pub(super) const PKEY_INDEX: u32 = 0x10;
+    pub(super) const RNR_TIMEOUT: u32 = 0x40;
+    pub(super) const PM_STATE: u32 = 0x400;
+    pub(super) const RETRY_COUNT: u32 = 0x1000;
+    pub(super) const RNR_RETRY: u32 = 0x2000;
+    pub(super) const ACK_TIMEOUT: u32 = 0x4000;
+    pub(super) const LAG_TX_AFF: u32 = 0x8000;
+    pub(super) const PRI_PORT: u32 = 0x1_0000;
+    pub(super) const COUNTER_SET_ID: u32 = 0x200_0000;
+    pub(super) const ACCESS: u32 = RRE | RAE | RWE;
+}
+
+/// One arrow of the state graph.
+#[derive(Debug)]
+struct Transition {
+    opcode: CmdOpcode,
+    from: &'static [QpState],
+    to: QpState,
+    /// Bits of `opt_param_mask` that it takes.
+    optional: u32,
+    /// Copies the fields that it always takes.
+    required: fn(&mut Qpc, &Qpc),
+}
+
+use QpState::{Err, Init, Rst, Rtr, Rts, Sqd, Sqer};
+
+/// The arrows of an RC QP. SQERR2RTS is not among them: only UC and UD queues enter that state.
+const TRANSITIONS: &[Transition] = &[
+    Transition {
+        opcode: CmdOpcode::RST2INIT_QP,
+        from: &[Rst],
+        to: Init,
+        optional: opt::COUNTER_SET_ID | opt::LAG_TX_AFF,
+        required: |qpc, new| {
+            take_pkey(qpc, new);
+            take_port(qpc, new);
+            qpc.set_pm_state(new.pm_state());
+            qpc.set_rre(new.rre());
+            qpc.set_rwe(new.rwe());
+            qpc.set_rae(new.rae());
+            qpc.set_atomic_mode(new.atomic_mode());
+        },
+    },
+    Transition {
+        opcode: CmdOpcode::INIT2INIT_QP,
+        from: &[Init],
+        to: Init,
+        optional: opt::ACCESS | opt::PKEY_INDEX | opt::LAG_TX_AFF | opt::PRI_PORT | opt::COUNTER_SET_ID,
+        required: |_, _| (),
+    },
+    Transition {
+        opcode: CmdOpcode::INIT2RTR_QP,
+        from: &[Init],
+        to: Rtr,
+        optional: opt::ACCESS | opt::ALT_ADDR_PATH | opt::PKEY_INDEX | opt::LAG_TX_AFF,
+        required: |qpc, new| {
+            // The path is new but for what RST2INIT and RTR2RTS set.
+            let (old, path) = (qpc.primary_address_path(), new.primary_address_path());
+            qpc.set_primary_address_path(
+                path.with_pkey_index(old.pkey_index()).with_vhca_port_num(old.vhca_port_num()),
+            );
+            qpc.set_mtu(new.mtu());
+            qpc.set_log_msg_max(new.log_msg_max());
+            qpc.set_remote_qpn(new.remote_qpn());
+            qpc.set_next_rcv_psn(new.next_rcv_psn());
+            qpc.set_log_rra_max(new.log_rra_max());
+            qpc.set_min_rnr_nak(new.min_rnr_nak());
+        },
+    },
+    Transition {
+        opcode: CmdOpcode::RTR2RTS_QP,
+        from: &[Rtr],
+        to: Rts,
+        optional: opt::ACCESS
+            | opt::ALT_ADDR_PATH
+            | opt::RNR_TIMEOUT
+            | opt::PM_STATE
+            | opt::COUNTER_SET_ID
+            | opt::LAG_TX_AFF,
+        required: |qpc, new| {
+            qpc.set_next_send_psn(new.next_send_psn());
+            qpc.set_retry_count(new.retry_count());
+            qpc.set_rnr_retry(new.rnr_retry());
+            qpc.set_log_sra_max(new.log_sra_max());
+            qpc.set_log_ack_req_freq(new.log_ack_req_freq());
+            take_ack_timeout(qpc, new);
+        },
+    },
+    Transition {
+        opcode: CmdOpcode::RTS2RTS_QP,
+        from: &[Rts],
+        to: Rts,
+        optional: IN_RTS,
+        required: |_, _| (),
+    },
+    Transition {
+        opcode: CmdOpcode::SQD_RTS_QP,
+        from: &[Sqd],
+        to: Rts,
+        optional: IN_RTS,
+        required: |_, _| (),
+    },
+    Transition {
+        opcode: CmdOpcode::QP_2ERR,
+        from: &[Rst, Init, Rtr, Rts, Sqer, Sqd, Err],
+        to: Err,
+        optional: 0,
+        required: |_, _| (),
+    },
+    Transition {
+        opcode: CmdOpcode::QP_2RST,
+        from: &[Rst, Init, Rtr, Rts, Sqer, Sqd, Err],
+        to: Rst,
+        optional: 0,
+        required: |_, _| (),
+    },
+];
+
+/// What may change while a QP sends.
+const IN_RTS: u32 = opt::ACCESS
+    | opt::ALT_ADDR_PATH
+    | opt::RNR_TIMEOUT
+    | opt::PM_STATE
+    | opt::RETRY_COUNT
+    | opt::RNR_RETRY
+    | opt::ACK_TIMEOUT
+    | opt::LAG_TX_AFF
+    | opt::COUNTER_SET_ID;
+
+fn take_pkey(qpc: &mut Qpc, new: &Qpc) {
+    let index = new.primary_address_path().pkey_index();
+    qpc.set_primary_address_path(qpc.primary_address_path().with_pkey_index(index));
+}
+
+fn take_port(qpc: &mut Qpc, new: &Qpc) {
+    let port = new.primary_address_path().vhca_port_num();
+    qpc.set_primary_address_path(qpc.primary_address_path().with_vhca_port_num(port));
+}
+
+fn take_ack_timeout(qpc: &mut Qpc, new: &Qpc) {
+    let timeout = new.primary_address_path().ack_timeout();
+    qpc.set_primary_address_path(qpc.primary_address_path().with_ack_timeout(timeout));
+}
+
+/// Copies the fields that `mask` selects.
+fn take_optional(qpc: &mut Qpc, new: &Qpc, mask: u32) {
+    let selected = |bit| mask & bit != 0;
+    if selected(opt::RRE) {
+        qpc.set_rre(new.rre());
+    }
+    if selected(opt::RAE) {
+        qpc.set_rae(new.rae());
+        qpc.set_atomic_mode(new.atomic_mode());
+    }
+    if selected(opt::RWE) {
+        qpc.set_rwe(new.rwe());
+    }
+    if selected(opt::PKEY_INDEX) {
+        take_pkey(qpc, new);
+    }
+    if selected(opt::PRI_PORT) {
+        take_port(qpc, new);
+    }
+    if selected(opt::ALT_ADDR_PATH) {
+        qpc.set_secondary_address_path(new.secondary_address_path());
+    }
+    if selected(opt::RNR_TIMEOUT) {
+        qpc.set_min_rnr_nak(new.min_rnr_nak());
+    }
+    if selected(opt::PM_STATE) {
+        qpc.set_pm_state(new.pm_state());
+    }
+    if selected(opt::RETRY_COUNT) {
+        qpc.set_retry_count(new.retry_count());
+    }
+    if selected(opt::RNR_RETRY) {
+        qpc.set_rnr_retry(new.rnr_retry());
+    }
+    if selected(opt::ACK_TIMEOUT) {
+        take_ack_timeout(qpc, new);
+    }
+    if selected(opt::LAG_TX_AFF) {
+        qpc.set_lag_tx_port_affinity(new.lag_tx_port_affinity());
+    }
+    if selected(opt::COUNTER_SET_ID) {
+        qpc.set_counter_set_id(new.counter_set_id());
+    }
+}
+
+impl Function {
+    /// All transitions: their inputs have one form, those to ERR and RST only its head.
+    pub(super) fn modify_qp(&mut self, input: &Input<'_>) -> Output {
+        let opcode = input.get::<MboxIn>()?.opcode();
+        let transition =
+            TRANSITIONS.iter().find(|t| t.opcode == opcode).ok_or(Refusal::QP_TRANSITION)?;
+        let to_end = matches!(transition.to, Err | Rst);
+        let (qpn, mask, new) = if to_end {
+            (input.get::<Qp2errIn>()?.qpn(), 0, Qpc::new())
+        } else {
+            let input: Init2rtrQpIn = input.get()?;
+            (input.qpn(), input.opt_param_mask(), input.qpc())
+        };
+        let number = qpn.get();
+        let qp = self.qps.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
+        if !transition.from.contains(&qp.state()) {
+            return Err(Refusal::QP_TRANSITION);
+        }
+        if mask & !transition.optional != 0 {
+            return Err(Refusal::QP_OPT_PARAM);
+        }
+        let old_counter = u32::from(qp.context.counter_set_id());
+        let mut context = qp.context;
+        (transition.required)(&mut context, &new);
+        if opcode == CmdOpcode::RST2INIT_QP {
+            // Reset to INIT takes the counter set without a mask bit.
+            context.set_counter_set_id(new.counter_set_id());
+        }
+        take_optional(&mut context, &new, mask);
+        self.check_context(opcode, &context)?;
+        let counter = u32::from(context.counter_set_id());
+        if counter != old_counter {
+            if counter != 0 {
+                self.counters.hold(counter, Refusal::NO_SUCH_COUNTER)?;
+            }
+            self.counters.release(old_counter);
+        }
+        self.enter(number, transition.to, context);
+        done()
+    }
+
+    fn check_context(&self, opcode: CmdOpcode, context: &Qpc) -> Result<(), Refusal> {
+        let path = context.primary_address_path();
+        match opcode {
+            CmdOpcode::RST2INIT_QP | CmdOpcode::INIT2INIT_QP if path.vhca_port_num() != 1 => {
+                Result::Err(Refusal::QP_PORT)
+            }
+            CmdOpcode::INIT2RTR_QP => {
+                let mtu = context.mtu().bytes().ok_or(Refusal::QP_MTU)?;
+                if mtu > self.config.mtu_bytes.into() {
+                    return Result::Err(Refusal::QP_MTU);
+                }
+                if u16::from(path.src_addr_index()) >= caps::ROCE_TABLE_SIZE {
+                    return Result::Err(Refusal::QP_GID_INDEX);
+                }
+                if context.log_msg_max() > caps::LOG_MAX_MSG {
+                    return Result::Err(Refusal::QP_MESSAGE);
+                }
+                if context.log_rra_max() > caps::LOG_MAX_READS {
+                    return Result::Err(Refusal::QP_READS);
+                }
+                Ok(())
+            }
+            CmdOpcode::RTR2RTS_QP if context.log_sra_max() > caps::LOG_MAX_READS => {
+                Result::Err(Refusal::QP_READS)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Stores the context and tells the engine.
+    fn enter(&mut self, number: u32, to: QpState, context: Qpc) {
+        let Some(qp) = self.qps.get_mut(number) else { return };
+        qp.context = context.with_state(wire_state(to));
+        if to == Rst {
+            qp.forget_posted();
+        }
+        let config = qp.config(Qpn::new(number));
+        self.with_engine(number, |engine, host| engine.set_state(host, to, config));
+        self.ready.insert(number);
+    }
+}

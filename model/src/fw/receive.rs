@@ -1,0 +1,41 @@
+//! Frames from the wire to queue pairs.
+#![forbid(unsafe_code)]
+
+use super::Function;
+use crate::{
+    trace::Kind,
+    wire::{Packet, PacketError},
+};
+
+impl Function {
+    /// Own MAC address.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        self.vport.mac()
+    }
+
+    pub(crate) fn link_up(&self) -> bool {
+        self.vport.link_up()
+    }
+
+    /// A frame has come in.
+    pub(crate) fn receive(&mut self, frame: &[u8]) {
+        if !self.running() || !self.vport.roce_enabled() {
+            return;
+        }
+        let packet = match Packet::parse(frame) {
+            Ok(packet) => packet,
+            Err(PacketError::NotRoce) => return,
+            Err(error) => {
+                return self.record(Kind::Note, frame, || format!("frame dropped: {error}"));
+            }
+        };
+        let dest_gid = packet.headers.network.dest_gid;
+        if !self.roce_addresses.iter().any(|entry| entry.source_l3_address() == dest_gid) {
+            return self.record(Kind::Note, frame, || "frame dropped: not for a GID of this port".into());
+        }
+        let number = packet.headers.bth.dest_qpn.get();
+        if self.with_engine(number, |engine, host| engine.receive(host, &packet)).is_some() {
+            self.ready.insert(number);
+        }
+    }
+}

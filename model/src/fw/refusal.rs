@@ -1,0 +1,119 @@
+//! Why firmware refuses a command: status, syndrome and the reason in words.
+#![forbid(unsafe_code)]
+
+use mlx5_direct::mlx5::cmd::CmdStatus;
+
+/// A refusal. The syndrome is the model's own number; the trace has the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// Status of the command.
+    pub status: CmdStatus,
+    /// Syndrome of the command.
+    pub syndrome: u32,
+    /// The reason.
+    pub text: &'static str,
+}
+
+macro_rules! refusals {
+    ($( $name:ident = $syndrome:literal $status:ident $text:literal, )*) => {
+        impl Refusal {
+            $(
+                #[doc = $text]
+                pub const $name: Self = Self { status: CmdStatus::$status, syndrome: $syndrome, text: $text };
+            )*
+
+            /// Every refusal.
+            pub const ALL: &[Self] = &[$( Self::$name ),*];
+
+            /// The refusal with this syndrome.
+            pub fn from_syndrome(syndrome: u32) -> Option<Self> {
+                Self::ALL.iter().copied().find(|refusal| refusal.syndrome == syndrome)
+            }
+        }
+    };
+}
+
+refusals! {
+    UNKNOWN_OPCODE = 0x4d0001 BAD_OP_ERR "the opcode is unknown",
+    BAD_OP_MOD = 0x4d0002 BAD_PARAM_ERR "the opcode has no such op_mod",
+    INPUT_SHORT = 0x4d0003 BAD_INP_LEN_ERR "the input is shorter than the command's structure",
+    OUTPUT_SHORT = 0x4d0004 BAD_OUTP_LEN_ERR "the output is shorter than the command's head",
+    LIST_SHORT = 0x4d0005 BAD_INP_LEN_ERR "the list that follows the input's structure is shorter than it says",
+    UID = 0x4d0006 BAD_PARAM_ERR "uid is not 0 and the device has no DevX contexts",
+    UMEM = 0x4d0007 BAD_PARAM_ERR "a umem is named and the device has none",
+
+    NOT_ENABLED = 0x4d0010 BAD_SYS_STATE_ERR "ENABLE_HCA comes first",
+    ENABLED_TWICE = 0x4d0011 BAD_SYS_STATE_ERR "the function is initialised: TEARDOWN_HCA comes before ENABLE_HCA",
+    NOT_INITIALISED = 0x4d0012 BAD_SYS_STATE_ERR "INIT_HCA comes first",
+    INITIALISED = 0x4d0013 BAD_SYS_STATE_ERR "the function is initialised: TEARDOWN_HCA comes first",
+    BOOT_PAGES_MISSING = 0x4d0014 BAD_SYS_STATE_ERR "boot pages were not given",
+    INIT_PAGES_MISSING = 0x4d0015 BAD_SYS_STATE_ERR "init pages were not given",
+    FUNCTION_ID = 0x4d0016 BAD_PARAM_ERR "function_id or vport_number is not 0",
+    ISSI_UNKNOWN = 0x4d0017 BAD_PARAM_ERR "the ISSI is not supported",
+    PROFILE = 0x4d0018 BAD_PARAM_ERR "the teardown profile is unknown",
+
+    NO_PAGES = 0x4d0020 NO_RES_ERR "firmware has no page left for the object",
+    PAGE_ALIGNMENT = 0x4d0021 BAD_PARAM_ERR "a page address is not a multiple of 4096",
+    PAGE_NOT_MAPPED = 0x4d0022 BAD_PARAM_ERR "a page is not mapped for DMA with read and write permission",
+    PAGE_TWICE = 0x4d0023 BAD_PARAM_ERR "a page was given before",
+
+    CAP_GROUP = 0x4d0030 BAD_PARAM_ERR "the capability group does not exist",
+    CAP_ABOVE_MAX = 0x4d0031 BAD_PARAM_ERR "a capability is set above what the device can do",
+
+    NO_SUCH_OBJECT = 0x4d0040 BAD_RES_ERR "no object has this number",
+    OBJECT_IN_USE = 0x4d0041 BAD_RES_STATE_ERR "the object is in use by another",
+    TABLE_FULL = 0x4d0042 LIM_ERR "the table of these objects is full",
+    NO_SUCH_PD = 0x4d0043 BAD_RES_ERR "the protection domain does not exist",
+    NO_SUCH_UAR = 0x4d0044 BAD_RES_ERR "the UAR page is not allocated",
+    NO_SUCH_EQ = 0x4d0045 BAD_RES_ERR "the EQ does not exist",
+    NO_SUCH_CQ = 0x4d0046 BAD_RES_ERR "the CQ does not exist",
+    NO_SUCH_COUNTER = 0x4d0047 BAD_RES_ERR "the counter set does not exist",
+
+    QUEUE_SIZE = 0x4d0050 BAD_PARAM_ERR "the log of the queue's size is above the capability",
+    PAGE_SIZE = 0x4d0051 BAD_PARAM_ERR "log_page_size makes pages that are not 4 KiB to 2 GiB",
+    PAGE_OFFSET = 0x4d0052 BAD_PARAM_ERR "page_offset is not one that the queue's alignment allows",
+    PAS_ALIGNMENT = 0x4d0053 BAD_PARAM_ERR "an entry of the page list is not aligned to the page size",
+    QUEUE_NOT_MAPPED = 0x4d0054 BAD_PARAM_ERR "a page of the queue is not mapped for DMA as the queue needs",
+    RECORD = 0x4d0055 BAD_PARAM_ERR "the doorbell record is not 8-byte aligned and mapped",
+    VECTOR = 0x4d0056 BAD_PARAM_ERR "the MSI-X vector does not exist",
+    CQE_SIZE = 0x4d0057 BAD_PARAM_ERR "the CQE size is not 64 or 128 bytes",
+    MODIFY_SELECT = 0x4d0058 BAD_PARAM_ERR "a field is selected that cannot be modified",
+    EVENT_TAKEN = 0x4d0059 BAD_PARAM_ERR "another EQ has one of these event types",
+
+    ACCESS_MODE = 0x4d0060 BAD_PARAM_ERR "the mkey access mode is not supported",
+    MKEY_LENGTH = 0x4d0061 BAD_PARAM_ERR "the mkey's length wraps or is above log_max_mrw_sz",
+    MKEY_TRANSLATION = 0x4d0062 BAD_PARAM_ERR "the translation list does not cover the mkey's range",
+
+    SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC queue pairs only",
+    QP_NO_QUEUE = 0x4d0071 BAD_PARAM_ERR "the QP has neither send nor receive queue",
+    RQ_STRIDE = 0x4d0072 BAD_PARAM_ERR "the receive stride is above max_wqe_sz_rq",
+    RQ_TYPE = 0x4d0073 BAD_PARAM_ERR "the model has no shared receive queues",
+    QP_TRANSITION = 0x4d0074 BAD_QP_STATE_ERR "the QP's state does not allow this transition",
+    QP_MTU = 0x4d0075 BAD_PARAM_ERR "the path MTU is unknown or above the port's",
+    QP_OPT_PARAM = 0x4d0076 BAD_PARAM_ERR "opt_param_mask has a bit that the transition does not take",
+    QP_GID_INDEX = 0x4d0077 BAD_PARAM_ERR "src_addr_index is outside the RoCE address table",
+    QP_READS = 0x4d0078 BAD_PARAM_ERR "log_sra_max or log_rra_max is above the capability",
+    QP_PORT = 0x4d0079 BAD_PARAM_ERR "vhca_port_num is not 1",
+    QP_MESSAGE = 0x4d007a BAD_PARAM_ERR "log_msg_max is above the capability",
+    QP_STREAM = 0x4d007b BAD_PARAM_ERR "scatter to CQE or WQE signatures are asked for and not supported",
+
+    ROCE_INDEX = 0x4d0080 BAD_PARAM_ERR "the index is outside the RoCE address table",
+    ROCE_VERSION = 0x4d0082 BAD_PARAM_ERR "the RoCE version or layer 3 type is not supported",
+    ROCE_ADDRESS = 0x4d0083 BAD_PARAM_ERR "an IPv4 RoCE address is not an IPv4-mapped address",
+
+    REGISTER = 0x4d0090 BAD_PARAM_ERR "the register does not exist",
+    REGISTER_READ_ONLY = 0x4d0091 BAD_PARAM_ERR "the register cannot be accessed this way",
+    PORT = 0x4d0092 BAD_PARAM_ERR "the port does not exist",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syndromes_are_unique() {
+        for (at, refusal) in Refusal::ALL.iter().enumerate() {
+            assert_eq!(Refusal::from_syndrome(refusal.syndrome), Some(*refusal), "{at}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! ACCESS_REG: registers of the port and the node.
+#![forbid(unsafe_code)]
+
+use super::{
+    Function,
+    dispatch::{Input, Output},
+    refusal::Refusal,
+    vport::MAX_FRAME_MTU,
+};
+use mlx5_direct::mlx5::{
+    cmd::{
+        AccessRegOpMod, AccessRegisterIn, AccessRegisterOut, NodeDescriptionReg, PaosReg, PaosStatus, PmtuReg,
+        PpcntReg, PtysReg, RegisterId,
+    },
+    layout::Layout,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Link types of PTYS.
+const PROTO_ETHERNET: u8 = 4;
+/// 100GBASE-CR4, -SR4, -KR4.
+const ETH_PROTO_100G: u32 = 0b111 << 20;
+const ETH_PROTO_100G_CR4: u32 = 1 << 20;
+/// Counters that follow the head of PPCNT.
+const PPCNT_COUNTER_BYTES: usize = 248;
+const NODE_DESCRIPTION: &[u8; 11] = b"mlx5-direct";
+
+/// The head of a register, from what the driver sent.
+fn register<T: Layout + FromBytes>(image: &[u8]) -> Result<T, Refusal> {
+    T::read_from_prefix(image).map(|(register, _)| register).map_err(|_| Refusal::LIST_SHORT)
+}
+
+fn one_port(local_port: u8) -> Result<(), Refusal> {
+    if local_port == 1 { Ok(()) } else { Err(Refusal::PORT) }
+}
+
+impl Function {
+    pub(super) fn access_reg(&mut self, input: &Input<'_>) -> Output {
+        let (head, image) = input.get_with_list::<AccessRegisterIn>()?;
+        let write = match head.op_mod() {
+            AccessRegOpMod::WRITE => true,
+            AccessRegOpMod::READ => false,
+            _ => return Err(Refusal::BAD_OP_MOD),
+        };
+        let image = match (head.register_id(), write) {
+            (RegisterId::HOST_ENDIANNESS, true) => image.to_vec(),
+            (RegisterId::NODE_DESC, false) => {
+                let mut desc = [0; 64];
+                desc[..NODE_DESCRIPTION.len()].copy_from_slice(NODE_DESCRIPTION);
+                NodeDescriptionReg::new().with_desc(desc).as_bytes().to_vec()
+            }
+            (RegisterId::NODE_DESC, true) => image.to_vec(),
+            (RegisterId::PAOS, _) => self.paos(register(image)?, write)?.as_bytes().to_vec(),
+            (RegisterId::PMTU, _) => self.pmtu(register(image)?, write)?.as_bytes().to_vec(),
+            (RegisterId::PTYS, false) => self.ptys(register(image)?)?.as_bytes().to_vec(),
+            (RegisterId::PPCNT, false) => {
+                let head: PpcntReg = register(image)?;
+                one_port(head.local_port())?;
+                let mut image = head.as_bytes().to_vec();
+                image.resize(image.len() + PPCNT_COUNTER_BYTES, 0);
+                image
+            }
+            (RegisterId::HOST_ENDIANNESS | RegisterId::PTYS | RegisterId::PPCNT, _) => {
+                return Err(Refusal::REGISTER_READ_ONLY);
+            }
+            _ => return Err(Refusal::REGISTER),
+        };
+        let mut output = AccessRegisterOut::new().as_bytes().to_vec();
+        output.extend(image);
+        Ok(output)
+    }
+
+    fn paos(&mut self, register: PaosReg, write: bool) -> Result<PaosReg, Refusal> {
+        one_port(register.local_port())?;
+        // Linux sets `ase`, others do not: a write means the state it carries.
+        if write && self.vport.set_paos(register.admin_status() == PaosStatus::UP) {
+            self.port_event();
+        }
+        let status = |up| if up { PaosStatus::UP } else { PaosStatus::DOWN };
+        Ok(PaosReg::new()
+            .with_local_port(1)
+            .with_admin_status(status(self.vport.paos_up))
+            .with_oper_status(status(self.link_up())))
+    }
+
+    fn pmtu(&mut self, register: PmtuReg, write: bool) -> Result<PmtuReg, Refusal> {
+        one_port(register.local_port())?;
+        if write {
+            self.vport.frame_mtu = register.admin_mtu().min(MAX_FRAME_MTU);
+        }
+        Ok(PmtuReg::new()
+            .with_local_port(1)
+            .with_max_mtu(MAX_FRAME_MTU)
+            .with_admin_mtu(self.vport.frame_mtu)
+            .with_oper_mtu(self.vport.frame_mtu))
+    }
+
+    fn ptys(&self, register: PtysReg) -> Result<PtysReg, Refusal> {
+        one_port(register.local_port())?;
+        let ethernet = register.proto_mask() & PROTO_ETHERNET != 0;
+        let ports = PtysReg::new().with_local_port(1).with_proto_mask(register.proto_mask());
+        if !ethernet {
+            return Ok(ports);
+        }
+        let oper = if self.link_up() { ETH_PROTO_100G_CR4 } else { 0 };
+        Ok(ports
+            .with_eth_proto_capability(ETH_PROTO_100G)
+            .with_eth_proto_admin(ETH_PROTO_100G)
+            .with_eth_proto_oper(oper)
+            .with_eth_proto_lp_advertise(oper))
+    }
+}

@@ -1,0 +1,223 @@
+//! The inside of a card: one lock around everything that changes.
+#![forbid(unsafe_code)]
+
+use crate::{
+    clock::Clock,
+    config::{Drive, ModelConfig, Strict},
+    fw::{Function, health::Fatal},
+    strict::Violation,
+    trace::Trace,
+};
+use std::{
+    hint, io,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) functions: Vec<Function>,
+    pub(crate) violations: Vec<Violation>,
+}
+
+/// A card.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) config: ModelConfig,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) trace: Trace,
+    state: Mutex<State>,
+    /// Threads that wait for `state`: the engine lets them in.
+    waiting: AtomicUsize,
+    /// Something happened that the engine does not see by itself.
+    woken: Mutex<bool>,
+    wake: Condvar,
+    stopped: AtomicBool,
+}
+
+/// Rounds without work that the engine spins, then yields, before it sleeps.
+const SPIN_ROUNDS: u32 = 64;
+const YIELD_ROUNDS: u32 = 512;
+/// Sleep between looks at mapped doorbells: short after work, longer when idle for long.
+const NAP: Duration = Duration::from_micros(50);
+const LONG_NAP: Duration = Duration::from_millis(1);
+const NAPS_BEFORE_LONG: u32 = 200;
+/// Longest sleep: the health counter must move.
+const TICK: Duration = Duration::from_millis(50);
+
+impl Card {
+    pub(crate) fn new(config: ModelConfig) -> io::Result<Self> {
+        let clock = Arc::new(match config.drive {
+            Drive::Thread => Clock::real(),
+            Drive::Step => Clock::stepped(),
+        });
+        let trace = Trace::default();
+        let functions = (0..config.ports)
+            .map(|index| Function::new(index, &config, Arc::clone(&clock), trace.clone()))
+            .collect::<io::Result<Vec<_>>>()?;
+        let state = State { functions, violations: Vec::new() };
+        Ok(Self {
+            config,
+            clock,
+            trace,
+            state: Mutex::new(state),
+            waiting: AtomicUsize::new(0),
+            woken: Mutex::new(false),
+            wake: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    /// Does something to one function, and lets the engine see to what follows.
+    pub(crate) fn with_function<T>(
+        &self,
+        index: usize,
+        act: impl FnOnce(&mut Function) -> T,
+    ) -> Option<T> {
+        let result = {
+            let mut state = self.lock();
+            let result = state.functions.get_mut(index).map(act);
+            self.collect(&mut state);
+            result
+        };
+        self.notify();
+        result
+    }
+
+    /// Wakes the engine.
+    pub(crate) fn notify(&self) {
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.wake.notify_all();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.notify();
+    }
+
+    /// Gathers the functions' violations.
+    fn collect(&self, state: &mut State) {
+        let State { functions, violations } = state;
+        for function in functions {
+            if function.violations.is_empty() {
+                continue;
+            }
+            violations.append(&mut function.violations);
+            if self.config.strict == Strict::Stop {
+                function.fail_health(Fatal::STRICT);
+            }
+        }
+    }
+
+    /// One round of all functions; true if anything was done.
+    pub(crate) fn round(&self) -> bool {
+        let mut state = self.lock();
+        self.round_locked(&mut state)
+    }
+
+    fn round_locked(&self, state: &mut State) -> bool {
+        let mut busy = false;
+        for index in 0..state.functions.len() {
+            busy |= state.functions[index].work();
+            busy |= self.deliver(state, index);
+        }
+        self.collect(state);
+        busy
+    }
+
+    /// Carries the frames that function `from` sent: to itself if they are for its own MAC, else down the
+    /// cable.
+    fn deliver(&self, state: &mut State, from: usize) -> bool {
+        let mut busy = false;
+        while let Some(frame) = state.functions[from].outbox.pop_front() {
+            busy = true;
+            let n_functions = state.functions.len();
+            let own = frame.get(..6) == Some(&state.functions[from].mac()[..]);
+            let to = if own || n_functions == 1 { from } else { n_functions - 1 - from };
+            if own || (to != from && state.functions[from].link_up() && state.functions[to].link_up()) {
+                state.functions[to].receive(&frame);
+            }
+        }
+        busy
+    }
+
+    /// When the next timer is due.
+    fn deadline_ns(&self, state: &State) -> Option<u64> {
+        state.functions.iter().filter_map(Function::deadline_ns).min()
+    }
+
+    /// Lets virtual time pass.
+    pub(crate) fn advance(&self, time: Duration) {
+        let mut state = self.lock();
+        let target = self.clock.now_ns().saturating_add(time.as_nanos() as u64);
+        loop {
+            while self.round_locked(&mut state) {}
+            match self.deadline_ns(&state).filter(|&due| due <= target) {
+                Some(due) if due > self.clock.now_ns() => self.clock.advance_to(due),
+                // A timer that is due and does nothing would stop time: pass it.
+                Some(_) => self.clock.advance_to(self.clock.now_ns() + 1),
+                None => break,
+            }
+            if self.clock.now_ns() >= target {
+                break;
+            }
+        }
+        self.clock.advance_to(target);
+        while self.round_locked(&mut state) {}
+    }
+
+    /// The engine thread.
+    pub(crate) fn engine(&self) {
+        let mut idle_rounds = 0u32;
+        while !self.stopped.load(Ordering::Acquire) {
+            let (busy, watching, deadline) = {
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let busy = self.round_locked(&mut state);
+                let watching = state.functions.iter().any(Function::watches_doorbells);
+                (busy, watching, self.deadline_ns(&state))
+            };
+            while self.waiting.load(Ordering::Relaxed) != 0 {
+                thread::yield_now();
+            }
+            idle_rounds = if busy { 0 } else { idle_rounds.saturating_add(1) };
+            match idle_rounds {
+                0..SPIN_ROUNDS => hint::spin_loop(),
+                SPIN_ROUNDS..YIELD_ROUNDS => thread::yield_now(),
+                _ => {
+                    let naps = idle_rounds - YIELD_ROUNDS;
+                    let nap = match (watching, naps < NAPS_BEFORE_LONG) {
+                        (true, true) => NAP,
+                        (true, false) => LONG_NAP,
+                        (false, _) => TICK,
+                    };
+                    let due = deadline.map_or(TICK, |due| {
+                        Duration::from_nanos(due.saturating_sub(self.clock.now_ns()))
+                    });
+                    if self.sleep(nap.min(due).min(TICK)) {
+                        idle_rounds = 0;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until woken; true if it was.
+    fn sleep(&self, time: Duration) -> bool {
+        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = self.wake.wait_timeout_while(woken, time, |woken| !*woken);
+        let (mut woken, _) = result.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *woken)
+    }
+}
