@@ -198,7 +198,8 @@ mod tests {
 
     #[test]
     fn pairs_in_any_order() {
-        let config: ModelConfig = "drive=step, mtu=1024,ports=2,bar=trapped,strict=stop,part=cx6".parse().unwrap();
+        let config: ModelConfig =
+            "drive=step, mtu=1024,ports=2,bar=trapped,strict=stop,part=cx6".parse().unwrap();
         assert_eq!((config.ports, config.mtu_bytes, config.part.device_id()), (2, 1024, 0x101b));
         assert_eq!((config.bar, config.drive, config.strict), (Bar::Trapped, Drive::Step, Strict::Stop));
         assert_eq!("".parse(), Ok(ModelConfig::default()));

@@ -11,6 +11,7 @@ use crate::{
     pci::ModelFunction,
     strict::Violation,
     trace::Trace,
+    wire::Interference,
 };
 use std::{
     fmt, io,
@@ -176,6 +177,11 @@ impl Model {
     /// The card's trace.
     pub fn trace(&self) -> Trace {
         self.card().trace.clone()
+    }
+
+    /// Lets `interference` decide about every frame from now on: lost, doubled, late, changed.
+    pub fn interfere(&self, interference: Option<Box<dyn Interference>>) {
+        self.card().lock().wire.interfere(interference);
     }
 
     /// Plugs or pulls the cable of port `index` (counted from 0, one per function).

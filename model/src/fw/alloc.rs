@@ -30,7 +30,7 @@ pub(crate) const N_UARS: u32 = (BAR_LEN_BYTES / PAGE_BYTES) as u32 - FIRST_UAR;
 /// An object that others refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    n_users: u32,
+    pub(crate) n_users: u32,
 }
 
 /// A UAR page.

@@ -12,11 +12,9 @@ use crate::{
     strict::{Queue, Rule, Violation},
     trace::Kind,
 };
-use mlx5_direct::mlx5::{
-    cmd::{
-        CmdEntry, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer,
-        MboxIn, MboxOut, PCI_CMD_XPORT, block_signature, ctrl_signature, entry_signature, n_mailboxes,
-    },
+use mlx5_direct::mlx5::cmd::{
+    CmdEntry, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer, MboxIn, MboxOut,
+    PCI_CMD_XPORT, block_signature, ctrl_signature, entry_signature, n_mailboxes,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -66,7 +64,9 @@ impl Function {
         let mut bytes = [0; 64];
         if let Err(fault) = self.dma.read(at, &mut bytes) {
             return self.violate(
-                Violation::new(Rule::DmaMapped, format!("command queue: {fault}")).on(Queue::Cmd).at_index(slot),
+                Violation::new(Rule::DmaMapped, format!("command queue: {fault}"))
+                    .on(Queue::Cmd)
+                    .at_index(slot),
             );
         }
         let entry = CmdEntry::from_bytes(bytes);
@@ -101,7 +101,12 @@ impl Function {
             return Err(self.undelivered(slot, entry, DeliveryStatus::TOK_ERR, "token is 0"));
         }
         if entry.signature() != 0 && entry_signature(entry) != entry.signature() {
-            return Err(self.undelivered(slot, entry, DeliveryStatus::SIGNAT_ERR, "entry signature is wrong"));
+            return Err(self.undelivered(
+                slot,
+                entry,
+                DeliveryStatus::SIGNAT_ERR,
+                "entry signature is wrong",
+            ));
         }
         if !(8..=MAX_LENGTH_BYTES).contains(&lengths[0]) {
             return Err(self.undelivered(slot, entry, DeliveryStatus::IN_LENGTH_ERR, "input_length"));
@@ -187,8 +192,9 @@ impl Function {
         block_num: usize,
         unaligned: DeliveryStatus,
     ) -> Result<MailboxTrailer, DeliveryStatus> {
-        if at == 0 || at % MAILBOX_ALIGN_BYTES != 0 {
-            let detail = format!("mailbox {block_num} is at 0x{at:x}: not a multiple of {MAILBOX_ALIGN_BYTES}");
+        if at == 0 || !at.is_multiple_of(MAILBOX_ALIGN_BYTES) {
+            let detail =
+                format!("mailbox {block_num} is at 0x{at:x}: not a multiple of {MAILBOX_ALIGN_BYTES}");
             return Err(self.undelivered(slot, entry, unaligned, detail));
         }
         let mut bytes = [0; 64];

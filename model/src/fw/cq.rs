@@ -15,7 +15,9 @@ use crate::{
     trace::Kind,
 };
 use mlx5_direct::mlx5::{
-    cmd::{CreateCqIn, CreateCqOut, DestroyCqIn, ModifyCqIn, QueryCqIn, QueryCqOut},
+    cmd::{
+        CqFieldSelect, CreateCqIn, CreateCqOut, DestroyCqIn, ModifyCqIn, ModifyCqOpMod, QueryCqIn, QueryCqOut,
+    },
     context::{CqState, CqStatus, Cqc, CqeSize},
     eqe::{CqErrorSyndrome, EqeCqErr, EventType},
     ids::Cqn,
@@ -28,13 +30,9 @@ pub(crate) const FIRST_CQN: u32 = 0x80;
 const COUNTER_MASK: u32 = 0xff_ffff;
 const CQE_BYTES: usize = 64;
 
-/// Fields that MODIFY_CQ (op_mod 0) may select: period, count, oi, c_eqn, period mode.
-const MODIFIABLE: u32 = 0x1f;
-const SELECT_PERIOD: u32 = 1;
-const SELECT_COUNT: u32 = 2;
-const SELECT_OI: u32 = 4;
-const SELECT_EQN: u32 = 8;
-const SELECT_PERIOD_MODE: u32 = 16;
+/// Fields that MODIFY_CQ may select.
+const MODIFIABLE: u32 =
+    CqFieldSelect::CQ_PERIOD.0 | CqFieldSelect::CQ_MAX_COUNT.0 | CqFieldSelect::OI.0 | CqFieldSelect::C_EQN.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Armed {
@@ -131,7 +129,7 @@ impl Function {
 
     /// A doorbell record must be an aligned, mapped pair of words.
     pub(super) fn check_record(&self, iova: u64) -> Result<(), Refusal> {
-        let fine = iova % 8 == 0 && self.dma.check(iova, 8, false).is_ok();
+        let fine = iova.is_multiple_of(8) && self.dma.check(iova, 8, false).is_ok();
         if fine { Ok(()) } else { Err(Refusal::RECORD) }
     }
 
@@ -156,7 +154,7 @@ impl Function {
     pub(super) fn modify_cq(&mut self, input: &Input<'_>) -> Output {
         let input: ModifyCqIn = input.get()?;
         let select = input.modify_field_select_resize_field_select();
-        if input.op_mod() != 0 {
+        if input.op_mod() != ModifyCqOpMod::MODIFY_CQ {
             return Err(Refusal::BAD_OP_MOD);
         }
         if select & !MODIFIABLE != 0 {
@@ -164,24 +162,21 @@ impl Function {
         }
         let new = input.cq_context();
         let number = input.cqn().get();
-        if select & SELECT_EQN != 0 && !self.eqs.contains(new.c_eqn().get()) {
+        if select & CqFieldSelect::C_EQN.0 != 0 && !self.eqs.contains(new.c_eqn().get()) {
             return Err(Refusal::NO_SUCH_EQ);
         }
         let cq = self.cqs.get_mut(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         let old_eqn = cq.context.c_eqn();
-        if select & SELECT_PERIOD != 0 {
+        if select & CqFieldSelect::CQ_PERIOD.0 != 0 {
             cq.context.set_cq_period(new.cq_period());
         }
-        if select & SELECT_COUNT != 0 {
+        if select & CqFieldSelect::CQ_MAX_COUNT.0 != 0 {
             cq.context.set_cq_max_count(new.cq_max_count());
         }
-        if select & SELECT_OI != 0 {
+        if select & CqFieldSelect::OI.0 != 0 {
             cq.context.set_oi(new.oi());
         }
-        if select & SELECT_PERIOD_MODE != 0 {
-            cq.context.set_cq_period_mode(new.cq_period_mode());
-        }
-        if select & SELECT_EQN != 0 {
+        if select & CqFieldSelect::C_EQN.0 != 0 {
             cq.context.set_c_eqn(new.c_eqn());
             for (eqn, step) in [(old_eqn, u32::MAX), (new.c_eqn(), 1)] {
                 if let Some(eq) = self.eqs.get_mut(eqn.get()) {
@@ -232,8 +227,7 @@ impl Function {
             return self.overrun(number, cqe);
         }
         let mut bytes = *cqe;
-        bytes[CQE_BYTES - 1] =
-            bytes[CQE_BYTES - 1] & !1 | (producer >> cq.context.log_cq_size() & 1) as u8;
+        bytes[CQE_BYTES - 1] = bytes[CQE_BYTES - 1] & !1 | (producer >> cq.context.log_cq_size() & 1) as u8;
         let slot = if cq.context.cc() { 0 } else { u64::from(producer & (n_slots - 1)) };
         // In a 128-byte slot the CQE is the second half.
         let at = slot * cq.stride_bytes() + (cq.stride_bytes() - CQE_BYTES as u64);

@@ -13,7 +13,9 @@ use crate::{
     trace::Kind,
 };
 use mlx5_direct::{
-    mlx5::uar::{BF_OFFSET, BFREGS_PER_UAR, CQ_DOORBELL, CqDoorbell, EQ_DOORBELL_ARM, EQ_DOORBELL_NOARM, EqDoorbell},
+    mlx5::uar::{
+        BF_OFFSET, BFREGS_PER_UAR, CQ_DOORBELL, CqDoorbell, EQ_DOORBELL_ARM, EQ_DOORBELL_NOARM, EqDoorbell,
+    },
     wqe::CtrlSeg,
 };
 
@@ -174,7 +176,8 @@ impl Function {
         if let (0, Some(value)) = (offset, bytes.first_chunk()) {
             self.send_doorbell(uar, buffer, *value);
         } else if offset == 0 {
-            let detail = format!("store of {} bytes at the start of a BlueFlame buffer: 8 or more", bytes.len());
+            let detail =
+                format!("store of {} bytes at the start of a BlueFlame buffer: 8 or more", bytes.len());
             self.violate(Violation::new(Rule::DoorbellRegister, detail).with_bytes(bytes));
             return;
         }
@@ -205,7 +208,12 @@ impl Function {
         let read = |qp: &Qp| qp.read_send_ring(&self.dma, wqe_index, offset as u64, &mut ring);
         if self.qps.get(qpn).is_some_and(read) && ring != bytes {
             let first = ring.iter().zip(bytes).position(|(ring, copied)| ring != copied).unwrap_or(0);
-            let detail = format!("byte {} of the WQE: ring 0x{:02x}, copied 0x{:02x}", offset + first, ring[first], bytes[first]);
+            let detail = format!(
+                "byte {} of the WQE: ring 0x{:02x}, copied 0x{:02x}",
+                offset + first,
+                ring[first],
+                bytes[first]
+            );
             let violation = Violation::new(Rule::BlueFlameMatchesRing, detail).on(Queue::Sq(qpn));
             self.violate(violation.at_index(wqe_index.into()).with_bytes(bytes));
         }
@@ -257,11 +265,13 @@ impl Function {
         let named = ctrl.wqe_index().wrapping_add(n_wqebbs);
         let behind = counter.wrapping_sub(named) as i16;
         if behind < 0 {
-            let detail = format!("the record holds {counter}, the doorbell names the WQE that ends at {named}");
+            let detail =
+                format!("the record holds {counter}, the doorbell names the WQE that ends at {named}");
             let violation = violation(Rule::RecordBeforeDoorbell, detail).on(Queue::Sq(number));
             self.violate(violation.at_index(ctrl.wqe_index().into()));
         } else if behind > 0 && !self.merging() {
-            let detail = format!("the doorbell names the WQE that ends at {named}, the record holds {counter}");
+            let detail =
+                format!("the doorbell names the WQE that ends at {named}, the record holds {counter}");
             let violation = violation(Rule::DoorbellNamesLastWqe, detail).on(Queue::Sq(number));
             self.violate(violation.at_index(ctrl.wqe_index().into()));
         }

@@ -64,7 +64,8 @@ impl Function {
             return Err(Refusal::NO_SUCH_UAR);
         }
         let exclusive = [EventType::CMD, EventType::PAGE_REQUEST];
-        let taken = |event| input.has_event(event) && self.eqs.iter().any(|(_, eq)| eq.request.has_event(event));
+        let taken =
+            |event| input.has_event(event) && self.eqs.iter().any(|(_, eq)| eq.request.has_event(event));
         if exclusive.into_iter().any(taken) {
             return Err(Refusal::EVENT_TAKEN);
         }
@@ -172,13 +173,14 @@ impl Function {
         let (producer, n_slots) = (eq.producer, eq.n_slots());
         let outstanding = producer.wrapping_sub(eq.consumer) & COUNTER_MASK;
         if outstanding >= n_slots && !eq.context.oi() {
-            let detail = format!("{event} lost: {n_slots} events are not consumed (consumer {})", eq.consumer);
-            return self.violate(
-                Violation::new(Rule::EqOverrun, detail).on(Queue::Eq(number)).at_index(producer),
-            );
+            let detail =
+                format!("{event} lost: {n_slots} events are not consumed (consumer {})", eq.consumer);
+            return self
+                .violate(Violation::new(Rule::EqOverrun, detail).on(Queue::Eq(number)).at_index(producer));
         }
         let owner = producer >> eq.context.log_eq_size() & 1 != 0;
-        let eqe = Eqe::new().with_type_(event).with_sub_type(sub_type).with_event_data(data).with_owner(owner);
+        let eqe =
+            Eqe::new().with_type_(event).with_sub_type(sub_type).with_event_data(data).with_owner(owner);
         let slot = u64::from(producer & (n_slots - 1));
         let iova = eq.buffer.iova(slot * EQE_BYTES);
         eq.producer = producer.wrapping_add(1);

@@ -7,6 +7,7 @@ use crate::{
     strict::{self, Queue, Violation},
     trace::Kind,
 };
+use mlx5_direct::cqe::{CqeOpcode, RequesterCqe};
 use mlx5_direct::mlx5::{
     context::{RoceL3Type, RoceVersion},
     eqe::{EqeQpSrq, EventQueueType, EventType},
@@ -58,7 +59,7 @@ impl FunctionHost<'_> {
 impl FunctionHost<'_> {
     /// A send completion tells software that WQEs up to this one may be overwritten: none may be by now.
     fn check_retired(&mut self, cqe: &[u8; 64]) {
-        let cqe = Cqe::from_bytes(*cqe);
+        let cqe = RequesterCqe::from_bytes(*cqe);
         if !matches!(cqe.opcode(), CqeOpcode::REQ | CqeOpcode::REQ_ERR) {
             return;
         }
@@ -118,9 +119,9 @@ impl Host for FunctionHost<'_> {
     fn read(&mut self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
         let len_bytes = into.len();
         let dma = &self.function.dma;
-        let result = self.function.walk_key(right, addr, len_bytes, |iova, done, n| {
-            dma.read(iova, &mut into[done..done + n])
-        });
+        let result = self
+            .function
+            .walk_key(right, addr, len_bytes, |iova, done, n| dma.read(iova, &mut into[done..done + n]));
         result.inspect_err(|fault| self.local_fault(right, addr, len_bytes as u64, *fault))
     }
 

@@ -103,9 +103,8 @@ impl Function {
 
     fn show_health(&self) {
         let (_, minor, subminor) = FW_VERSION;
-        let mut health = HealthBuffer::new()
-            .with_fw_ver(u32::from(minor) << 16 | u32::from(subminor))
-            .with_hw_id(0x20d);
+        let mut health =
+            HealthBuffer::new().with_fw_ver(u32::from(minor) << 16 | u32::from(subminor)).with_hw_id(0x20d);
         if let Some(fatal) = self.iseg.fatal {
             health = health
                 .with_assert_var([0xad; 24])

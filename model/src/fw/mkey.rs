@@ -9,9 +9,7 @@ use super::{
 };
 use crate::exec::{KeyFault, Need, Right};
 use mlx5_direct::mlx5::{
-    cmd::{
-        CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, QueryMkeyIn, QueryMkeyOut, QuerySpecialContextsOut,
-    },
+    cmd::{CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, QueryMkeyIn, QueryMkeyOut, QuerySpecialContextsOut},
     context::{Mkc, MkcAccessMode},
     ids::{Lkey, Pdn, Qpn},
 };

@@ -98,12 +98,7 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    pub(crate) fn new(
-        index: u8,
-        config: &ModelConfig,
-        clock: Arc<Clock>,
-        trace: Trace,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(index: u8, config: &ModelConfig, clock: Arc<Clock>, trace: Trace) -> io::Result<Self> {
         let mut function = Self {
             index,
             config: config.clone(),

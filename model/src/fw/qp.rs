@@ -194,14 +194,20 @@ impl Qp {
         (0..n_retired).map(|n| first.wrapping_add(n)).find_map(|index| {
             let mut wqebb = [0; WQEBB_BYTES as usize];
             let at = self.shadow_at(index);
-            let same = !self.read_send_ring(dma, index, 0, &mut wqebb)
-                || self.shadow[at..at + wqebb.len()] == wqebb;
+            let same =
+                !self.read_send_ring(dma, index, 0, &mut wqebb) || self.shadow[at..at + wqebb.len()] == wqebb;
             (!same).then_some((index, wqebb))
         })
     }
 
     /// Reads from the send ring on from WQEBB `index`, going on at the start after the end.
-    pub(crate) fn read_send_ring(&self, dma: &crate::mem::DmaMap, index: u16, offset: u64, into: &mut [u8]) -> bool {
+    pub(crate) fn read_send_ring(
+        &self,
+        dma: &crate::mem::DmaMap,
+        index: u16,
+        offset: u64,
+        into: &mut [u8],
+    ) -> bool {
         let len_bytes = u64::from(self.n_send_wqebbs) * WQEBB_BYTES;
         let mut at = (u64::from(index) * WQEBB_BYTES + offset) % len_bytes;
         let mut done = 0;

@@ -44,7 +44,8 @@ struct Transition {
     required: fn(&mut Qpc, &Qpc),
 }
 
-use QpState::{Err, Init, Rst, Rtr, Rts, Sqd, Sqer};
+use QpState::{Init, Rst, Rtr, Rts, Sqd, Sqer};
+const ERR: QpState = QpState::Err;
 
 /// The arrows of an RC QP. SQERR2RTS is not among them: only UC and UD queues enter that state.
 const TRANSITIONS: &[Transition] = &[
@@ -124,14 +125,14 @@ const TRANSITIONS: &[Transition] = &[
     },
     Transition {
         opcode: CmdOpcode::QP_2ERR,
-        from: &[Rst, Init, Rtr, Rts, Sqer, Sqd, Err],
-        to: Err,
+        from: &[Rst, Init, Rtr, Rts, Sqer, Sqd, ERR],
+        to: ERR,
         optional: 0,
         required: |_, _| (),
     },
     Transition {
         opcode: CmdOpcode::QP_2RST,
-        from: &[Rst, Init, Rtr, Rts, Sqer, Sqd, Err],
+        from: &[Rst, Init, Rtr, Rts, Sqer, Sqd, ERR],
         to: Rst,
         optional: 0,
         required: |_, _| (),
@@ -213,9 +214,8 @@ impl Function {
     /// All transitions: their inputs have one form, those to ERR and RST only its head.
     pub(super) fn modify_qp(&mut self, input: &Input<'_>) -> Output {
         let opcode = input.get::<MboxIn>()?.opcode();
-        let transition =
-            TRANSITIONS.iter().find(|t| t.opcode == opcode).ok_or(Refusal::QP_TRANSITION)?;
-        let to_end = matches!(transition.to, Err | Rst);
+        let transition = TRANSITIONS.iter().find(|t| t.opcode == opcode).ok_or(Refusal::QP_TRANSITION)?;
+        let to_end = matches!(transition.to, ERR | Rst);
         let (qpn, mask, new) = if to_end {
             (input.get::<Qp2errIn>()?.qpn(), 0, Qpc::new())
         } else {
@@ -254,27 +254,25 @@ impl Function {
         let path = context.primary_address_path();
         match opcode {
             CmdOpcode::RST2INIT_QP | CmdOpcode::INIT2INIT_QP if path.vhca_port_num() != 1 => {
-                Result::Err(Refusal::QP_PORT)
+                Err(Refusal::QP_PORT)
             }
             CmdOpcode::INIT2RTR_QP => {
                 let mtu = context.mtu().bytes().ok_or(Refusal::QP_MTU)?;
                 if mtu > self.config.mtu_bytes.into() {
-                    return Result::Err(Refusal::QP_MTU);
+                    return Err(Refusal::QP_MTU);
                 }
                 if u16::from(path.src_addr_index()) >= caps::ROCE_TABLE_SIZE {
-                    return Result::Err(Refusal::QP_GID_INDEX);
+                    return Err(Refusal::QP_GID_INDEX);
                 }
                 if context.log_msg_max() > caps::LOG_MAX_MSG {
-                    return Result::Err(Refusal::QP_MESSAGE);
+                    return Err(Refusal::QP_MESSAGE);
                 }
                 if context.log_rra_max() > caps::LOG_MAX_READS {
-                    return Result::Err(Refusal::QP_READS);
+                    return Err(Refusal::QP_READS);
                 }
                 Ok(())
             }
-            CmdOpcode::RTR2RTS_QP if context.log_sra_max() > caps::LOG_MAX_READS => {
-                Result::Err(Refusal::QP_READS)
-            }
+            CmdOpcode::RTR2RTS_QP if context.log_sra_max() > caps::LOG_MAX_READS => Err(Refusal::QP_READS),
             _ => Ok(()),
         }
     }

@@ -19,7 +19,8 @@ impl Function {
 
     /// A frame has come in.
     pub(crate) fn receive(&mut self, frame: &[u8]) {
-        if !self.running() || !self.vport.roce_enabled() {
+        let looped_back = frame.get(6..12) == Some(&self.mac()[..]);
+        if !self.running() || !self.vport.roce_enabled() || !(looped_back || self.link_up()) {
             return;
         }
         let packet = match Packet::parse(frame) {

@@ -9,8 +9,8 @@ use super::{
 };
 use mlx5_direct::mlx5::{
     cmd::{
-        AccessRegOpMod, AccessRegisterIn, AccessRegisterOut, NodeDescriptionReg, PaosReg, PaosStatus, PmtuReg,
-        PpcntReg, PtysReg, RegisterId,
+        AccessRegOpMod, AccessRegisterIn, AccessRegisterOut, NodeDescriptionReg, PaosReg, PaosStatus,
+        PmtuReg, PpcntReg, PtysReg, RegisterId,
     },
     layout::Layout,
 };

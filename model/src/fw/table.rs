@@ -59,10 +59,6 @@ impl<T> Table<T> {
         self.objects.iter().map(|(number, object)| (*number, object))
     }
 
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.objects.values_mut()
-    }
-
     pub(crate) fn clear(&mut self) {
         self.objects.clear();
     }

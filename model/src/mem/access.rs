@@ -164,9 +164,7 @@ impl DmaMap {
         // SAFETY: 8 mapped bytes in one piece, aligned; the read lock keeps them mapped.
         let word = unsafe { AtomicU64::from_ptr(ptr.as_ptr().cast()) };
         let mut old = word.load(Ordering::Acquire);
-        while let Err(now) =
-            word.compare_exchange(old, update(old), Ordering::AcqRel, Ordering::Acquire)
-        {
+        while let Err(now) = word.compare_exchange(old, update(old), Ordering::AcqRel, Ordering::Acquire) {
             old = now;
         }
         Ok(old)

@@ -7,9 +7,10 @@ use crate::{
     fw::{Function, health::Fatal},
     strict::Violation,
     trace::Trace,
+    wire::{Port, Wire},
 };
 use std::{
-    hint, io,
+    fmt, hint, io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -19,10 +20,16 @@ use std::{
 };
 
 /// What the lock guards.
-#[derive(Debug)]
 pub(crate) struct State {
     pub(crate) functions: Vec<Function>,
     pub(crate) violations: Vec<Violation>,
+    pub(crate) wire: Wire,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("functions", &self.functions).finish_non_exhaustive()
+    }
 }
 
 /// A card.
@@ -60,7 +67,11 @@ impl Card {
         let functions = (0..config.ports)
             .map(|index| Function::new(index, &config, Arc::clone(&clock), trace.clone()))
             .collect::<io::Result<Vec<_>>>()?;
-        let state = State { functions, violations: Vec::new() };
+        let mut wire = Wire::new();
+        for function in &functions {
+            wire.add_port(function.mac());
+        }
+        let state = State { functions, violations: Vec::new(), wire };
         Ok(Self {
             config,
             clock,
@@ -81,11 +92,7 @@ impl Card {
     }
 
     /// Does something to one function, and lets the engine see to what follows.
-    pub(crate) fn with_function<T>(
-        &self,
-        index: usize,
-        act: impl FnOnce(&mut Function) -> T,
-    ) -> Option<T> {
+    pub(crate) fn with_function<T>(&self, index: usize, act: impl FnOnce(&mut Function) -> T) -> Option<T> {
         let result = {
             let mut state = self.lock();
             let result = state.functions.get_mut(index).map(act);
@@ -109,7 +116,7 @@ impl Card {
 
     /// Gathers the functions' violations.
     fn collect(&self, state: &mut State) {
-        let State { functions, violations } = state;
+        let State { functions, violations, .. } = state;
         for function in functions {
             if function.violations.is_empty() {
                 continue;
@@ -137,25 +144,32 @@ impl Card {
         busy
     }
 
-    /// Carries the frames that function `from` sent: to itself if they are for its own MAC, else down the
-    /// cable.
-    fn deliver(&self, state: &mut State, from: usize) -> bool {
+    /// Puts the frames that function `index` sent on the wire, and takes those that have arrived for it.
+    fn deliver(&self, state: &mut State, index: usize) -> bool {
+        let State { functions, wire, .. } = state;
+        let (port, now) = (Port(index), self.clock.now_ns());
+        let function = &mut functions[index];
         let mut busy = false;
-        while let Some(frame) = state.functions[from].outbox.pop_front() {
+        wire.set_mac(port, function.mac());
+        while let Some(frame) = function.outbox.pop_front() {
             busy = true;
-            let n_functions = state.functions.len();
-            let own = frame.get(..6) == Some(&state.functions[from].mac()[..]);
-            let to = if own || n_functions == 1 { from } else { n_functions - 1 - from };
-            if own || (to != from && state.functions[from].link_up() && state.functions[to].link_up()) {
-                state.functions[to].receive(&frame);
+            // Own frames loop back inside the card; others need a cable.
+            if function.link_up() || frame.get(..6) == Some(&function.mac()[..]) {
+                wire.send(port, &frame, now);
             }
+        }
+        while let Some(frame) = wire.receive(port, now) {
+            busy = true;
+            function.receive(&frame);
+            wire.recycle(frame);
         }
         busy
     }
 
     /// When the next timer is due.
     fn deadline_ns(&self, state: &State) -> Option<u64> {
-        state.functions.iter().filter_map(Function::deadline_ns).min()
+        let functions = state.functions.iter().filter_map(Function::deadline_ns);
+        functions.chain(state.wire.next_deadline()).min()
     }
 
     /// Lets virtual time pass.
@@ -202,9 +216,8 @@ impl Card {
                         (true, false) => LONG_NAP,
                         (false, _) => TICK,
                     };
-                    let due = deadline.map_or(TICK, |due| {
-                        Duration::from_nanos(due.saturating_sub(self.clock.now_ns()))
-                    });
+                    let due = deadline
+                        .map_or(TICK, |due| Duration::from_nanos(due.saturating_sub(self.clock.now_ns())));
                     if self.sleep(nap.min(due).min(TICK)) {
                         idle_rounds = 0;
                     }

@@ -51,13 +51,13 @@ impl BarMemory {
     }
 
     fn word32(&self, offset: u64) -> &AtomicU32 {
-        assert!(offset % 4 == 0, "register offset 0x{offset:x}");
+        assert!(offset.is_multiple_of(4), "register offset 0x{offset:x}");
         // SAFETY: aligned and inside the mapping, which lives as long as `self`; only atomics touch it.
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).as_ptr().cast()) }
     }
 
     fn word64(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset % 8 == 0, "register offset 0x{offset:x}");
+        assert!(offset.is_multiple_of(8), "register offset 0x{offset:x}");
         // SAFETY: aligned and inside the mapping, which lives as long as `self`; only atomics touch it.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).as_ptr().cast()) }
     }

@@ -4,13 +4,13 @@
 use crate::config::Part;
 
 /// Bytes of config space.
-pub const LEN_BYTES: usize = 4096;
+const LEN_BYTES: usize = 4096;
 /// Bytes of BAR0.
 pub const BAR_LEN_BYTES: u64 = 32 << 20;
 /// MSI-X table in BAR0, where a ConnectX-5 has it.
-pub const MSIX_TABLE: u32 = 0x2000;
+const MSIX_TABLE: u32 = 0x2000;
 /// MSI-X pending bits in BAR0.
-pub const MSIX_PBA: u32 = 0x3000;
+const MSIX_PBA: u32 = 0x3000;
 
 const COMMAND: usize = 0x04;
 const BAR0: usize = 0x10;

@@ -169,7 +169,9 @@ impl PciFunction for ModelFunction {
     }
 
     fn map_bar(&self, offset: u64, len_bytes: usize) -> io::Result<Box<dyn BarMapping>> {
-        let whole_pages = offset % PAGE_BYTES == 0 && len_bytes as u64 % PAGE_BYTES == 0 && len_bytes != 0;
+        let whole_pages = offset.is_multiple_of(PAGE_BYTES)
+            && (len_bytes as u64).is_multiple_of(PAGE_BYTES)
+            && len_bytes != 0;
         if !whole_pages || offset.checked_add(len_bytes as u64).is_none_or(|end| end > BAR_LEN_BYTES) {
             return Err(invalid(format!(
                 "mapping of BAR0: offset 0x{offset:x} and length 0x{len_bytes:x} must be multiples of 0x1000 \

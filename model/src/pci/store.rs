@@ -54,12 +54,13 @@ fn shape(instruction: &Instruction) -> Option<(usize, usize, bool)> {
     let (skip_bytes, swap) = match instruction.mnemonic() {
         Mov | Movnti => (0, false),
         Movbe => (0, true),
-        Movd | Movq | Movss | Movsd | Movlps | Movlpd | Vmovd | Vmovq | Vmovss | Vmovsd | Vmovlps | Vmovlpd => {
-            (0, false)
-        }
+        Movd | Movq | Movss | Movsd | Movlps | Movlpd | Vmovd | Vmovq | Vmovss | Vmovsd | Vmovlps
+        | Vmovlpd => (0, false),
         Movhps | Movhpd | Vmovhps | Vmovhpd => (8, false),
         Movaps | Movapd | Movups | Movupd | Movdqa | Movdqu | Movntdq | Movntps | Movntpd => (0, false),
-        Vmovaps | Vmovapd | Vmovups | Vmovupd | Vmovdqa | Vmovdqu | Vmovntdq | Vmovntps | Vmovntpd => (0, false),
+        Vmovaps | Vmovapd | Vmovups | Vmovupd | Vmovdqa | Vmovdqu | Vmovntdq | Vmovntps | Vmovntpd => {
+            (0, false)
+        }
         Vmovdqa32 | Vmovdqa64 | Vmovdqu8 | Vmovdqu16 | Vmovdqu32 | Vmovdqu64 => (0, false),
         _ => return None,
     };
@@ -203,12 +204,16 @@ mod tests {
         // mov [rdi+8], r9
         assert_eq!(stored(&[0x4c, 0x89, 0x4f, 0x08]).unwrap()[0], 9);
         // mov qword [rdi], -2 (sign-extended imm32); mov dword [rdi], 0x01020304
-        assert_eq!(stored(&[0x48, 0xc7, 0x07, 0xfe, 0xff, 0xff, 0xff]).unwrap(), [
-            0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff
-        ]);
+        assert_eq!(
+            stored(&[0x48, 0xc7, 0x07, 0xfe, 0xff, 0xff, 0xff]).unwrap(),
+            [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]
+        );
         assert_eq!(stored(&[0xc7, 0x07, 4, 3, 2, 1]).unwrap(), [4, 3, 2, 1]);
         // movbe [rdi], rax; movnti [rdi], rcx
-        assert_eq!(stored(&[0x48, 0x0f, 0x38, 0xf1, 0x07]).unwrap(), [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0]);
+        assert_eq!(
+            stored(&[0x48, 0x0f, 0x38, 0xf1, 0x07]).unwrap(),
+            [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0]
+        );
         assert_eq!(stored(&[0x48, 0x0f, 0xc3, 0x0f]).unwrap()[0], 1);
     }
 

@@ -174,7 +174,14 @@ impl Trace {
     }
 
     /// Records what `function` did; `text` is made only if someone listens.
-    pub fn record(&self, at: Duration, function: u8, kind: Kind, bytes: &[u8], text: impl FnOnce() -> String) {
+    pub fn record(
+        &self,
+        at: Duration,
+        function: u8,
+        kind: Kind,
+        bytes: &[u8],
+        text: impl FnOnce() -> String,
+    ) {
         if !self.is_on() {
             return;
         }
