@@ -1,0 +1,9 @@
+//! The RC transport between two functions that are nothing but memory: every packet is real bytes, every
+//! clock tick virtual.
+
+mod errors;
+mod faults;
+mod operations;
+mod retries;
+mod world;
+mod wqe;

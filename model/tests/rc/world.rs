@@ -1,0 +1,349 @@
+//! Two functions made of nothing but memory, keys and rings, joined by a wire, on a virtual clock.
+
+use mlx5_direct::mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex};
+use mlx5_model::{
+    exec::{
+        Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, RcQp, Right, Ring, RingFault, RoceKind, Rule,
+        SourceAddress, Wake,
+    },
+    wire::{Packet, Port, Wire},
+};
+use std::{collections::HashMap, fmt};
+
+/// Address of the first byte of a node's memory.
+pub(crate) const BASE: u64 = 0x10_0000;
+pub(crate) const PD: Pdn = Pdn::new(7);
+/// Everything allowed on all of the memory; lkey and rkey.
+pub(crate) const KEY: u32 = 0x1100;
+/// Nothing but local reads.
+pub(crate) const READ_ONLY: u32 = 0x1200;
+/// As KEY, in another protection domain.
+pub(crate) const OTHER_PD: u32 = 0x1300;
+/// As KEY, for SEND_INVAL to kill.
+pub(crate) const WINDOW: u32 = 0x1400;
+
+const ALL: &[Need] =
+    &[Need::LocalRead, Need::LocalWrite, Need::RemoteRead, Need::RemoteWrite, Need::RemoteAtomic];
+
+pub(crate) struct Key {
+    pub(crate) pd: Pdn,
+    pub(crate) allowed: &'static [Need],
+    pub(crate) len: u64,
+    pub(crate) free: bool,
+}
+
+/// One function.
+pub(crate) struct Side {
+    pub(crate) memory: Vec<u8>,
+    pub(crate) keys: HashMap<u32, Key>,
+    pub(crate) rings: HashMap<(Qpn, bool), Vec<u8>>,
+    pub(crate) receive_counters: HashMap<Qpn, u16>,
+    pub(crate) cqes: Vec<(Cqn, [u8; 64], Wake)>,
+    pub(crate) events: Vec<(Qpn, QpEvent)>,
+    pub(crate) violations: Vec<(Rule, String)>,
+    pub(crate) source: SourceAddress,
+    pub(crate) now: u64,
+    pub(crate) n_atomics: u32,
+    outbox: Vec<Vec<u8>>,
+    n_outbox: usize,
+}
+
+impl Side {
+    fn allowed(&self, right: &Right, addr: u64, len: u64) -> Result<usize, KeyFault> {
+        assert!(len > 0, "asked for nothing");
+        let key = self.keys.get(&right.key).ok_or(KeyFault::Unknown)?;
+        if key.free {
+            return Err(KeyFault::Free);
+        }
+        if key.pd != right.pd {
+            return Err(KeyFault::Pd);
+        }
+        if !key.allowed.contains(&right.need) {
+            return Err(KeyFault::Access);
+        }
+        match addr.checked_sub(BASE) {
+            Some(at) if at.checked_add(len).is_some_and(|end| end <= key.len) => Ok(at as usize),
+            _ => Err(KeyFault::Bounds),
+        }
+    }
+
+    /// Memory of a node at `offset`.
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        &self.memory[offset..offset + len]
+    }
+}
+
+impl Host for Side {
+    fn now(&self) -> u64 {
+        self.now
+    }
+    fn read_ring(&mut self, qpn: Qpn, ring: Ring, offset: usize, into: &mut [u8]) -> Result<(), RingFault> {
+        let bytes = &self.rings[&(qpn, ring == Ring::Send)];
+        let from = bytes.get(offset..offset + into.len()).ok_or(RingFault)?;
+        into.copy_from_slice(from);
+        Ok(())
+    }
+    fn receive_counter(&mut self, qpn: Qpn) -> u16 {
+        self.receive_counters.get(&qpn).copied().unwrap_or(0)
+    }
+    fn check(&mut self, right: &Right, addr: u64, len: u64) -> Result<(), KeyFault> {
+        self.allowed(right, addr, len).map(drop)
+    }
+    fn read(&mut self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
+        let at = self.allowed(right, addr, into.len() as u64)?;
+        into.copy_from_slice(&self.memory[at..at + into.len()]);
+        Ok(())
+    }
+    fn write(&mut self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault> {
+        let at = self.allowed(right, addr, from.len() as u64)?;
+        self.memory[at..at + from.len()].copy_from_slice(from);
+        Ok(())
+    }
+    fn atomic(
+        &mut self,
+        right: &Right,
+        addr: u64,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, KeyFault> {
+        let at = self.allowed(right, addr, 8)?;
+        let old = u64::from_ne_bytes(self.memory[at..at + 8].try_into().unwrap());
+        self.memory[at..at + 8].copy_from_slice(&update(old).to_ne_bytes());
+        self.n_atomics += 1;
+        Ok(old)
+    }
+    fn invalidate(&mut self, rkey: u32, pd: Pdn, _: Qpn) -> Result<(), KeyFault> {
+        let key = self.keys.get_mut(&rkey).filter(|key| key.pd == pd).ok_or(KeyFault::Unknown)?;
+        match std::mem::replace(&mut key.free, true) {
+            false => Ok(()),
+            true => Err(KeyFault::Free),
+        }
+    }
+    fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {
+        self.cqes.push((cqn, *cqe, wake));
+    }
+    fn event(&mut self, qpn: Qpn, event: QpEvent) {
+        self.events.push((qpn, event));
+    }
+    fn transmit(&mut self, frame: &[u8]) {
+        if self.outbox.len() == self.n_outbox {
+            self.outbox.push(Vec::new());
+        }
+        let slot = &mut self.outbox[self.n_outbox];
+        slot.clear();
+        slot.extend_from_slice(frame);
+        self.n_outbox += 1;
+    }
+    fn source_address(&self, gid_index: u8) -> Option<SourceAddress> {
+        (gid_index == 0).then_some(self.source)
+    }
+    fn violation(&mut self, _: Qpn, rule: Rule, detail: fmt::Arguments<'_>) {
+        self.violations.push((rule, detail.to_string()));
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) side: Side,
+    pub(crate) qps: HashMap<Qpn, RcQp>,
+    pub(crate) port: Port,
+    pub(crate) send_counters: HashMap<Qpn, u16>,
+}
+
+/// What all QPs of a test have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) kind: RoceKind,
+    pub(crate) vlan_id: Option<u16>,
+    pub(crate) memory_bytes: usize,
+    pub(crate) qp: QpConfig,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            kind: RoceKind::V2Ipv4,
+            vlan_id: None,
+            memory_bytes: 1 << 20,
+            qp: QpConfig {
+                pd: PD,
+                n_send_wqebbs: 64,
+                n_receive_wqes: 16,
+                receive_stride_bytes: 64,
+                mtu_bytes: 1024,
+                path: Path { ack_timeout: 8, ..Path::default() },
+                next_send_psn: Psn::new(0xff_fff0),
+                next_rcv_psn: Psn::new(0xff_fff0),
+                max_outstanding_reads: 4,
+                max_served_reads: 4,
+                log_ack_req_freq: 4,
+                min_rnr_nak: 1,
+                remote_read: true,
+                remote_write: true,
+                remote_atomic: true,
+                ..QpConfig::default()
+            },
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) nodes: [Node; 2],
+    pub(crate) wire: Wire,
+    pub(crate) now: u64,
+    /// Every frame sent: time, sender, bytes.
+    pub(crate) trace: Option<Vec<(u64, usize, Vec<u8>)>>,
+}
+
+/// Number of the `k`-th QP of a node.
+pub(crate) fn qpn(node: usize, k: u32) -> Qpn {
+    Qpn::new(0x100 * (node as u32 + 1) + k)
+}
+
+impl World {
+    /// Nodes without QPs.
+    pub(crate) fn empty(setup: &Setup) -> Self {
+        let mut wire = Wire::new();
+        let nodes = [0u8, 1].map(|id| {
+            let mac = [2, 0, 0, 0, 0, id];
+            let gid = gid(setup.kind, id);
+            let key = |pd, allowed| Key { pd, allowed, len: setup.memory_bytes as u64, free: false };
+            let keys = HashMap::from([
+                (KEY, key(PD, ALL)),
+                (READ_ONLY, key(PD, &[Need::LocalRead])),
+                (OTHER_PD, key(Pdn::new(8), ALL)),
+                (WINDOW, key(PD, ALL)),
+            ]);
+            let side = Side {
+                memory: vec![0; setup.memory_bytes],
+                keys,
+                rings: HashMap::new(),
+                receive_counters: HashMap::new(),
+                cqes: Vec::new(),
+                events: Vec::new(),
+                violations: Vec::new(),
+                source: SourceAddress { mac, gid, kind: setup.kind, vlan_id: setup.vlan_id },
+                now: 0,
+                n_atomics: 0,
+                outbox: Vec::new(),
+                n_outbox: 0,
+            };
+            Node { side, qps: HashMap::new(), port: wire.add_port(mac), send_counters: HashMap::new() }
+        });
+        Self { nodes, wire, now: 0, trace: None }
+    }
+
+    /// Two nodes with one connected pair of QPs.
+    pub(crate) fn pair(setup: &Setup) -> Self {
+        let mut world = Self::empty(setup);
+        world.connect(setup, (0, 0), (1, 0));
+        world
+    }
+
+    /// Makes and connects the QPs named by node and number; the same one twice talks to itself.
+    pub(crate) fn connect(&mut self, setup: &Setup, a: (usize, u32), b: (usize, u32)) {
+        let ends = if a == b { vec![(a, b)] } else { vec![(a, b), (b, a)] };
+        for ((node, k), (peer, peer_k)) in ends {
+            let config = QpConfig {
+                qpn: qpn(node, k),
+                user_index: UserIndex::new(0x4000 + k),
+                cqn_send: Cqn::new(0x10),
+                cqn_receive: Cqn::new(0x20),
+                remote_qpn: qpn(peer, peer_k),
+                path: Path {
+                    dest_mac: [2, 0, 0, 0, 0, peer as u8],
+                    dest_gid: gid(setup.kind, peer as u8),
+                    ..setup.qp.path
+                },
+                ..setup.qp
+            };
+            let node = &mut self.nodes[node];
+            let mut qp = RcQp::new(config);
+            let n = config.n_send_wqebbs as usize * 64;
+            node.side.rings.insert((config.qpn, true), vec![0xa5; n]);
+            let n = (config.n_receive_wqes * config.receive_stride_bytes) as usize;
+            node.side.rings.insert((config.qpn, false), vec![0xa5; n]);
+            for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+                qp.set_state(&mut node.side, state, config);
+            }
+            node.qps.insert(config.qpn, qp);
+            node.send_counters.insert(config.qpn, 0);
+        }
+    }
+
+    /// One turn of both nodes. Returns whether anything happened.
+    pub(crate) fn turn(&mut self) -> bool {
+        let mut busy = false;
+        for index in 0..2 {
+            let node = &mut self.nodes[index];
+            node.side.now = self.now;
+            let mut numbers: Vec<Qpn> = node.qps.keys().copied().collect();
+            numbers.sort();
+            for number in numbers {
+                let qp = node.qps.get_mut(&number).unwrap();
+                if qp.next_deadline().is_some_and(|at| at <= self.now) {
+                    qp.timer(&mut node.side);
+                    busy = true;
+                }
+                busy |= qp.run(&mut node.side, 32);
+            }
+            busy |= node.side.n_outbox > 0;
+            for frame in &node.side.outbox[..node.side.n_outbox] {
+                if let Some(trace) = &mut self.trace {
+                    trace.push((self.now, index, frame.clone()));
+                }
+                self.wire.send(node.port, frame, self.now);
+            }
+            node.side.n_outbox = 0;
+        }
+        for node in &mut self.nodes {
+            while let Some(frame) = self.wire.receive(node.port, self.now) {
+                busy = true;
+                if let Ok(packet) = Packet::parse(&frame)
+                    && let Some(qp) = node.qps.get_mut(&packet.headers.bth.dest_qpn)
+                {
+                    qp.receive(&mut node.side, &packet);
+                }
+                self.wire.recycle(frame);
+            }
+        }
+        busy
+    }
+
+    /// Lets time pass until nothing is left to happen.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..2_000_000 {
+            if self.turn() {
+                continue;
+            }
+            let deadlines = self.nodes.iter().flat_map(|n| n.qps.values()).filter_map(RcQp::next_deadline);
+            match deadlines.chain(self.wire.next_deadline()).min() {
+                Some(at) => self.now = self.now.max(at),
+                None => return,
+            }
+        }
+        panic!("never comes to rest");
+    }
+
+    /// CQEs of a node so far, taken.
+    pub(crate) fn take_cqes(&mut self, node: usize) -> Vec<super::wqe::Cqe> {
+        let cqes = std::mem::take(&mut self.nodes[node].side.cqes);
+        cqes.iter().map(|(cqn, bytes, wake)| super::wqe::Cqe::decode(*cqn, bytes, *wake)).collect()
+    }
+
+    pub(crate) fn state(&self, node: usize) -> QpState {
+        self.nodes[node].qps[&qpn(node, 0)].state()
+    }
+
+    /// No rule was broken.
+    pub(crate) fn assert_clean(&self) {
+        for node in &self.nodes {
+            assert_eq!(node.side.violations, []);
+        }
+    }
+}
+
+fn gid(kind: RoceKind, id: u8) -> [u8; 16] {
+    match kind {
+        RoceKind::V2Ipv4 => [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 168, 0, id + 1],
+        _ => [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, id],
+    }
+}
