@@ -127,14 +127,15 @@ impl Wire {
         let end = &mut self.ends[to.0];
         match fate {
             Fate::Deliver => end.arrive(frame),
-            Fate::Drop => self.spare.push(frame),
+            Fate::Drop | Fate::Duplicate { copies: 0 } => {
+                self.spare.push(frame);
+                return;
+            }
             Fate::Duplicate { copies } => {
                 for _ in 1..copies {
                     end.arrive(frame.clone());
                 }
-                if copies > 0 {
-                    end.arrive(frame);
-                }
+                end.arrive(frame);
             }
             Fate::Delay { ns } => {
                 let due_ns = now_ns.saturating_add(ns);
@@ -147,9 +148,7 @@ impl Wire {
                 return;
             }
         }
-        if fate != Fate::Drop {
-            end.overtaken(from);
-        }
+        end.overtaken(from);
     }
 
     /// The next frame that has arrived at a port. Give its buffer back with [`recycle`](Self::recycle).

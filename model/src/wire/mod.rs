@@ -5,6 +5,7 @@ pub mod icrc;
 pub mod link;
 pub mod opcode;
 pub mod packet;
+mod parse;
 
 pub use link::{Fate, Interference, Port, Wire};
 pub use opcode::Opcode;

@@ -1,4 +1,4 @@
-//! Building and parsing whole RoCE frames: Ethernet with or without a VLAN tag, GRH or IP and UDP, BTH and
+//! Whole RoCE frames, and how they are built: Ethernet with or without a VLAN tag, GRH or IP and UDP, BTH and
 //! extension headers, payload, padding and ICRC.
 
 use super::{
@@ -18,14 +18,13 @@ pub const DEFAULT_HOP_LIMIT: u8 = 64;
 /// Ethernet, VLAN, IPv6, UDP, BTH, the longest extension headers, 4096 bytes of payload, ICRC.
 pub const MAX_FRAME_BYTES: usize = 18 + 48 + 12 + 28 + 4096 + 4;
 
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const ETHERTYPE_VLAN: u16 = 0x8100;
-const ETHERTYPE_ROCE: u16 = 0x8915;
-const NEXT_HEADER_BTH: u8 = 0x1b;
-const PROTOCOL_UDP: u8 = 17;
-const ICRC_BYTES: usize = 4;
-const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
+pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
+pub(super) const ETHERTYPE_VLAN: u16 = 0x8100;
+pub(super) const ETHERTYPE_ROCE: u16 = 0x8915;
+pub(super) const NEXT_HEADER_BTH: u8 = 0x1b;
+pub(super) const PROTOCOL_UDP: u8 = 17;
+pub(super) const ICRC_BYTES: usize = 4;
 
 /// Ethernet addresses and VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -345,173 +344,7 @@ impl Headers {
     }
 }
 
-impl<'a> Packet<'a> {
-    /// Parses a whole Ethernet frame and checks its ICRC. Ethernet padding after the packet is allowed.
-    ///
-    /// # Errors
-    /// Why the frame is not a good RC packet.
-    pub fn parse(frame: &'a [u8]) -> Result<Self, PacketError> {
-        let mut rest = Reader(frame);
-        let mut ethernet = Ethernet { dest: rest.array()?, source: rest.array()?, vlan_tci: None };
-        let mut ethertype = u16::from_be_bytes(rest.array()?);
-        if ethertype == ETHERTYPE_VLAN {
-            ethernet.vlan_tci = Some(u16::from_be_bytes(rest.array()?));
-            ethertype = u16::from_be_bytes(rest.array()?);
-        }
-        let packet = rest.0;
-        let (network, transport_len) = match ethertype {
-            ETHERTYPE_IPV4 => parse_ipv4(packet)?,
-            ETHERTYPE_IPV6 | ETHERTYPE_ROCE => parse_ipv6(packet, ethertype == ETHERTYPE_ROCE)?,
-            _ => return Err(PacketError::NotRoce),
-        };
-        let carrier = carrier(network.kind);
-        let end = carrier.len_bytes() + transport_len;
-        if transport_len < 12 + ICRC_BYTES || packet.len() < end {
-            return Err(PacketError::Length);
-        }
-        let (covered, sent) = packet[..end].split_at(end - ICRC_BYTES);
-        let computed = icrc(covered, carrier);
-        let found = u32::from_le_bytes(Reader(sent).array()?);
-        if computed != found {
-            return Err(PacketError::Icrc { computed, found });
-        }
-        parse_transport(ethernet, network, &covered[carrier.len_bytes()..])
-    }
-}
-
-fn parse_ipv4(packet: &[u8]) -> Result<(Network, usize), PacketError> {
-    let head = packet.get(..28).ok_or(PacketError::Length)?;
-    if head[9] != PROTOCOL_UDP || head[22..24] != ROCE_UDP_PORT.to_be_bytes() {
-        return Err(PacketError::NotRoce);
-    }
-    // More fragments, or an offset: RoCE packets are never fragments.
-    let fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
-    if head[0] != 0x45 || fragment || ones_sum(&head[..20]) != 0xffff {
-        return Err(PacketError::Ip);
-    }
-    let gid = |at: usize| {
-        let mut gid = [0; 16];
-        gid[..12].copy_from_slice(&IPV4_MAPPED);
-        gid[12..].copy_from_slice(&head[at..at + 4]);
-        gid
-    };
-    let ip_len = usize::from(u16::from_be_bytes([head[2], head[3]]));
-    let udp_len = usize::from(u16::from_be_bytes([head[24], head[25]]));
-    if ip_len != udp_len + 20 {
-        return Err(PacketError::Length);
-    }
-    let network = Network {
-        kind: RoceKind::V2Ipv4,
-        source_gid: gid(12),
-        dest_gid: gid(16),
-        traffic_class: head[1],
-        hop_limit: head[8],
-        flow_label: 0,
-        udp_source_port: u16::from_be_bytes([head[20], head[21]]),
-    };
-    Ok((network, udp_len.checked_sub(8).ok_or(PacketError::Length)?))
-}
-
-fn parse_ipv6(packet: &[u8], v1: bool) -> Result<(Network, usize), PacketError> {
-    let mut head = Reader(packet);
-    let word = u32::from_be_bytes(head.array()?);
-    let mut len = usize::from(u16::from_be_bytes(head.array()?));
-    let [next, hop_limit] = head.array()?;
-    if next != if v1 { NEXT_HEADER_BTH } else { PROTOCOL_UDP } {
-        return Err(PacketError::NotRoce);
-    }
-    if word >> 28 != 6 {
-        return Err(PacketError::Ip);
-    }
-    let mut network = Network {
-        kind: if v1 { RoceKind::V1 } else { RoceKind::V2Ipv6 },
-        source_gid: head.array()?,
-        dest_gid: head.array()?,
-        traffic_class: (word >> 20) as u8,
-        hop_limit,
-        flow_label: word & 0xf_ffff,
-        udp_source_port: 0,
-    };
-    if !v1 {
-        network.udp_source_port = u16::from_be_bytes(head.array()?);
-        if u16::from_be_bytes(head.array()?) != ROCE_UDP_PORT {
-            return Err(PacketError::NotRoce);
-        }
-        if usize::from(u16::from_be_bytes(head.array()?)) != len {
-            return Err(PacketError::Length);
-        }
-        len = len.checked_sub(8).ok_or(PacketError::Length)?;
-    }
-    Ok((network, len))
-}
-
-fn parse_transport(
-    ethernet: Ethernet,
-    network: Network,
-    transport: &[u8],
-) -> Result<Packet<'_>, PacketError> {
-    let mut rest = Reader(transport);
-    let [opcode, flags] = rest.array()?;
-    let opcode = Opcode(opcode);
-    if flags & 0x0f != 0 {
-        return Err(PacketError::TransportVersion);
-    }
-    let pkey = u16::from_be_bytes(rest.array()?);
-    let dest_qpn = Qpn::new(u32::from_be_bytes(rest.array()?));
-    let word = u32::from_be_bytes(rest.array()?);
-    let extensions = opcode.extensions().ok_or(PacketError::Opcode(opcode))?;
-    let bth = Bth {
-        opcode,
-        solicited: flags & 0x80 != 0,
-        pkey,
-        dest_qpn,
-        ack_req: word >> 31 != 0,
-        psn: Psn::new(word),
-    };
-    let mut headers = Headers {
-        ethernet,
-        network,
-        bth,
-        reth: None,
-        atomic: None,
-        aeth: None,
-        atomic_ack: None,
-        imm: None,
-        invalidate: None,
-    };
-    if extensions.has(Extensions::RETH) {
-        headers.reth = Some(Reth { addr: rest.u64()?, rkey: rest.u32()?, len_bytes: rest.u32()? });
-    }
-    if extensions.has(Extensions::ATOMIC_ETH) {
-        headers.atomic = Some(AtomicEth {
-            addr: rest.u64()?,
-            rkey: rest.u32()?,
-            swap_or_add: rest.u64()?,
-            compare: rest.u64()?,
-        });
-    }
-    if extensions.has(Extensions::AETH) {
-        let word = rest.u32()?;
-        headers.aeth = Some(Aeth { syndrome: (word >> 24) as u8, msn: word & 0xff_ffff });
-    }
-    if extensions.has(Extensions::ATOMIC_ACK_ETH) {
-        headers.atomic_ack = Some(rest.u64()?);
-    }
-    if extensions.has(Extensions::IMM) {
-        headers.imm = Some(rest.u32()?);
-    }
-    if extensions.has(Extensions::IETH) {
-        headers.invalidate = Some(rest.u32()?);
-    }
-    let pad = usize::from(flags >> 4 & 3);
-    let len = rest.0.len().checked_sub(pad).ok_or(PacketError::Length)?;
-    if !rest.0.len().is_multiple_of(4) || len > 0 && !extensions.has(Extensions::PAYLOAD) {
-        return Err(PacketError::Length);
-    }
-    Ok(Packet { headers, payload: &rest.0[..len] })
-}
-
-const fn carrier(kind: RoceKind) -> Carrier {
+pub(super) const fn carrier(kind: RoceKind) -> Carrier {
     match kind {
         RoceKind::V1 => Carrier::Grh,
         RoceKind::V2Ipv4 => Carrier::Ipv4Udp,
@@ -520,26 +353,8 @@ const fn carrier(kind: RoceKind) -> Carrier {
 }
 
 /// One's complement sum of an IP header of even length.
-fn ones_sum(header: &[u8]) -> u16 {
+pub(super) fn ones_sum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks_exact(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], PacketError> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(PacketError::Length)?;
-        self.0 = rest;
-        Ok(*head)
-    }
-
-    fn u32(&mut self) -> Result<u32, PacketError> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, PacketError> {
-        self.array().map(u64::from_be_bytes)
-    }
 }
