@@ -68,7 +68,8 @@ pub struct QpAddress {
 pub struct Connection {
     /// Own port, from 1.
     pub port: u8,
-    /// Own entry in the GID table.
+    /// Own entry in the GID table. An open device has its link-local address there, at 0 in RoCE v1 and at 1
+    /// in RoCE v2.
     pub gid_index: u8,
     /// What the peer may do.
     pub access: Access,
@@ -92,7 +93,7 @@ impl Default for Connection {
     fn default() -> Self {
         Self {
             port: 1,
-            gid_index: 0,
+            gid_index: 1,
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             path_mtu: None,
             max_rd_atomic: 16,
