@@ -186,18 +186,22 @@ impl DmaSpace {
         Arc::new(Self { function, iova })
     }
 
-    /// Maps the pages that `memory` lies in. Its address is congruent to the memory's own modulo
-    /// `align_bytes`, a power of two, so that device pages of that size can translate it.
-    pub fn map(self: &Arc<Self>, memory: Arc<HostMemory>, align_bytes: u64) -> Result<DmaRegion> {
+    /// Maps the pages that `memory` lies in. The first page's address is `residue`, a multiple of 4 KiB,
+    /// modulo `align_bytes`, a power of two: then device pages of that size can translate it.
+    pub fn map(
+        self: &Arc<Self>,
+        memory: Arc<HostMemory>,
+        align_bytes: u64,
+        residue: u64,
+    ) -> Result<DmaRegion> {
         let start = memory.base().addr().get();
         let page_offset = start % PAGE_BYTES;
         let Some(len_bytes) = (page_offset + memory.len_bytes()).checked_next_multiple_of(PAGE_BYTES) else {
             return Err(Error::invalid(format!("memory of {} bytes is too large", memory.len_bytes())));
         };
         let align_bytes = align_bytes.max(PAGE_BYTES as u64);
-        let first_page = (start - page_offset) as u64;
         let mut allocator = self.iova.lock().unwrap_or_else(PoisonError::into_inner);
-        let iova = allocator.alloc(len_bytes as u64, align_bytes, first_page % align_bytes)?;
+        let iova = allocator.alloc(len_bytes as u64, align_bytes, residue)?;
         drop(allocator);
         let page = memory.base().map_addr(|base| NonZero::new(base.get() - page_offset).unwrap_or(base));
         // SAFETY: the region owns a handle to the memory and unmaps it before it lets go. Bytes around
@@ -215,9 +219,9 @@ impl DmaSpace {
         self.iova.lock().unwrap_or_else(PoisonError::into_inner).free_bytes()
     }
 
-    /// Allocates zeroed pages and maps them.
-    pub fn alloc(self: &Arc<Self>, len_bytes: usize) -> Result<DmaRegion> {
-        self.map(HostMemory::alloc(len_bytes, PageSize::Default)?, PAGE_BYTES as u64)
+    /// Allocates zeroed pages and maps them at a multiple of `align_bytes`, a power of two.
+    pub fn alloc(self: &Arc<Self>, len_bytes: usize, align_bytes: usize) -> Result<DmaRegion> {
+        self.map(HostMemory::alloc(len_bytes, PageSize::Default)?, align_bytes as u64, 0)
     }
 
     fn give_back(&self, iova: u64, len_bytes: u64) {
@@ -246,10 +250,10 @@ impl DmaRegion {
         &self.memory
     }
 
-    /// Addresses of the 4 KiB pages that hold `len_bytes` at `offset_bytes`.
-    pub fn pages(&self, offset_bytes: usize, len_bytes: usize) -> impl Iterator<Item = u64> + use<> {
-        let first = self.iova() + offset_bytes as u64;
-        (first & !(PAGE_BYTES as u64 - 1)..first + len_bytes as u64).step_by(PAGE_BYTES)
+    /// Addresses of the device pages of `page_bytes`, a power of two, that hold the first `len_bytes`.
+    pub fn pages(&self, len_bytes: usize, page_bytes: usize) -> impl Iterator<Item = u64> + use<> {
+        let first = self.iova();
+        (first & !(page_bytes as u64 - 1)..first + len_bytes as u64).step_by(page_bytes)
     }
 }
 

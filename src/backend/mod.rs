@@ -7,6 +7,7 @@ mod attr;
 pub mod dma;
 mod params;
 pub mod pci;
+pub mod prm;
 
 pub use attr::{
     AsyncEvent, DeviceAttr, GidEntry, GidType, LinkLayer, PhysState, PortAttr, PortState, SpecialContexts,

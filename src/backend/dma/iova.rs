@@ -117,7 +117,7 @@ mod tests {
             } else {
                 let len = (random() % 0x4000 + 1) * 4096;
                 let align = 4096 << (random() % 10);
-                let residue = random() % align & !4095;
+                let residue = (random() % align) & !4095;
                 let start = allocator.alloc(len, align, residue).unwrap();
                 assert_eq!(start % align, residue);
                 live.push((start, len));

@@ -3,6 +3,10 @@
 //! The control path in [`backend::prm`](crate::backend) drives any [`PciFunction`]: the software
 //! ConnectX, a card through VFIO, a device served over vfio-user.
 
+mod eventfd;
+
+pub use eventfd::EventFd;
+
 use std::{fmt, io, ops::RangeInclusive, os::fd::BorrowedFd, ptr::NonNull, time::Duration};
 
 /// One PCI function. Methods may be called from any thread.
@@ -22,7 +26,8 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// Reads one big-endian 32-bit register of BAR0. A function that is gone reads all ones.
     fn bar_read32(&self, offset: u64) -> u32;
 
-    /// Writes one big-endian 32-bit register of BAR0.
+    /// Writes one big-endian 32-bit register of BAR0. What this thread wrote to memory before is visible to
+    /// the device first.
     fn bar_write32(&self, offset: u64, value: u32);
 
     /// Maps pages of BAR0 into this process, for doorbells by plain stores.

@@ -1,0 +1,96 @@
+//! Whether the device lives: its health registers, and one verdict for all callers.
+#![forbid(unsafe_code)]
+
+use super::regs;
+use crate::{
+    Error, Gone, Result,
+    backend::pci::PciFunction,
+    mlx5::init_segment::{CmdqAddrLSz, HealthBuffer, HealthSyndrome, NicInterface},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Equal readings of the health counter, one poll interval apart, that mean death.
+const MAX_MISSES: u32 = 3;
+
+/// The counter's bits that are sure to move (rdma-core compares these only).
+const COUNTER_MASK: u32 = 0xff_ffff;
+
+/// Health of one function.
+#[derive(Debug)]
+pub(super) struct Health {
+    function: Arc<dyn PciFunction>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gone: Option<Gone>,
+    counter: u32,
+    misses: u32,
+}
+
+impl Health {
+    pub(super) fn new(function: Arc<dyn PciFunction>) -> Self {
+        Self { function, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The verdict, if there is one.
+    pub(super) fn gone(&self) -> Option<Gone> {
+        self.state().gone
+    }
+
+    /// Refuses if the device is known to be gone.
+    pub(super) fn alive(&self) -> Result<()> {
+        self.gone().map_or(Ok(()), |gone| Err(Error::DeviceGone(gone)))
+    }
+
+    /// Records the verdict; whether it is the first.
+    pub(super) fn declare(&self, gone: Gone) -> bool {
+        let mut state = self.state();
+        let first = state.gone.is_none();
+        state.gone.get_or_insert(gone);
+        first
+    }
+
+    /// Looks for a fatal state in the registers now.
+    pub(super) fn sense(&self) -> Option<Gone> {
+        let function = &*self.function;
+        if function.bar_read32(regs::HEALTH_FW_VER) == regs::ALL_ONES {
+            return Some(Gone::Pci);
+        }
+        let interface = CmdqAddrLSz::from_bytes(regs::read(function, regs::CMDQ_ADDR_L_SZ)).nic_interface();
+        if interface != NicInterface::FULL {
+            return Some(Gone::NicInterface(interface));
+        }
+        let mut bytes = HealthBuffer::new().to_bytes();
+        bytes[56..60].copy_from_slice(&regs::read(function, regs::HEALTH_RFR));
+        bytes[60..64].copy_from_slice(&regs::read(function, regs::HEALTH_SYND));
+        let health = HealthBuffer::from_bytes(bytes);
+        let fatal = health.synd() != HealthSyndrome(0) && health.rfr();
+        fatal.then_some(Gone::Firmware {
+            syndrome: health.synd(),
+            ext_syndrome: health.ext_synd(),
+            reset_required: health.rfr(),
+        })
+    }
+
+    /// As [`sense`](Self::sense), and sees whether the health counter moved since the last poll.
+    pub(super) fn poll(&self) -> Option<Gone> {
+        if let Some(gone) = self.sense() {
+            return Some(gone);
+        }
+        // A stepped device's counter stands as long as nobody steps it.
+        if self.function.is_stepped() {
+            return None;
+        }
+        let counter = self.function.bar_read32(regs::HEALTH_COUNTER) & COUNTER_MASK;
+        let mut state = self.state();
+        state.misses = if counter == state.counter { state.misses + 1 } else { 0 };
+        state.counter = counter;
+        (state.misses >= MAX_MISSES).then_some(Gone::HealthCounter { counter, misses: state.misses })
+    }
+}

@@ -1,0 +1,350 @@
+//! The device's own command interface, over any [`PciFunction`].
+//!
+//! [`PrmControl::open`] brings a function up the way Linux does: [`bringup`]. Commands go through
+//! [`cmd_queue`]; one thread watches events and health ([`events`]), another serves the firmware's page
+//! requests ([`pages`]).
+#![forbid(unsafe_code)]
+
+mod bringup;
+mod channel;
+mod cmd_queue;
+mod cq;
+mod eq;
+mod events;
+mod health;
+mod mailbox;
+mod mr;
+mod pages;
+mod port;
+mod qp;
+mod qp_state;
+mod regs;
+mod tables;
+
+pub use qp_state::check_transition;
+
+use super::{
+    AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams, PortAttr,
+    QpAttr, QpModify, QpParams, QpParts, SpecialContexts, UarPage,
+    dma::{DmaRegion, DmaSpace, PAGE_BYTES},
+    pci::PciFunction,
+};
+use crate::{
+    Error, Gone, Result,
+    mlx5::{
+        cmd::{AllocPdIn, AllocUarIn, Command, DeallocPdIn, DeallocUarIn, QuerySpecialContextsIn},
+        ids::{Cqn, Lkey, Pdn, Qpn, UarIndex},
+    },
+};
+use bringup::{Caps, Stage};
+use channel::Vectors;
+use cmd_queue::CommandQueue;
+use events::{AsyncEvents, Monitor};
+use health::Health;
+use pages::FirmwarePages;
+use std::{
+    fmt,
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tables::Tables;
+
+/// How a function is opened.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// Deadline of each command.
+    pub command_timeout: Duration,
+    /// How long the device may initialise itself.
+    pub fw_init_timeout: Duration,
+    /// Pause between two looks at the health registers.
+    pub health_interval: Duration,
+    /// Most 4 KiB pages that firmware may borrow at once.
+    pub max_firmware_pages: usize,
+    /// Signs mailboxes and checks the device's signatures (`cmdif_checksum`).
+    pub command_signatures: bool,
+    /// Resets the function first: what a killed owner left behind goes away.
+    pub reset: bool,
+    /// Enables the link, and fills GID entries 0 and 1 with the link-local address in RoCE v1 and v2, as
+    /// Linux does.
+    pub set_up_ports: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            command_timeout: Duration::from_secs(60),
+            fw_init_timeout: Duration::from_secs(120),
+            health_interval: Duration::from_secs(2),
+            max_firmware_pages: 1 << 20,
+            command_signatures: false,
+            reset: false,
+            set_up_ports: true,
+        }
+    }
+}
+
+/// What all parts of an open function share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    function: Arc<dyn PciFunction>,
+    dma: Arc<DmaSpace>,
+    health: Arc<Health>,
+    cmd: CommandQueue,
+    pages: FirmwarePages,
+    events: AsyncEvents,
+    vectors: Vectors,
+    tables: Tables,
+    /// Memory of objects that the device did not let go of.
+    graves: Mutex<Vec<DmaRegion>>,
+}
+
+impl Core {
+    /// Keeps memory until the function is down.
+    fn bury(&self, region: DmaRegion) {
+        lock(&self.graves).push(region);
+    }
+
+    /// A command that would have given `region` to the device failed with `error`. Unless the device has
+    /// refused it, the device may have the memory, and keeps it.
+    fn failed(&self, error: Error, region: DmaRegion) -> Error {
+        if !matches!(error, Error::Command { .. } | Error::Delivery { .. }) {
+            self.bury(region);
+        }
+        error
+    }
+
+    /// The device is dead: whoever waits learns it now.
+    fn declare_gone(&self, gone: Gone) {
+        if self.health.declare(gone) && gone != Gone::Closed {
+            self.events.push(AsyncEvent::DeviceFatal(gone));
+        }
+        self.cmd.wake();
+        self.vectors.wake_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An open function.
+pub struct PrmControl {
+    core: Arc<Core>,
+    caps: Caps,
+    attr: DeviceAttr,
+    /// Who watches the function; `None` once closed.
+    running: Mutex<Option<Monitor>>,
+    /// UAR page of the event queues.
+    events_uar: UarIndex,
+}
+
+impl PrmControl {
+    /// Brings a function up. If a step fails, those before it are undone.
+    pub fn open(function: Arc<dyn PciFunction>, options: &OpenOptions) -> Result<Arc<Self>> {
+        let core = bringup::attach(function, options)?;
+        let mut stage = Stage::Attached;
+        let started = bringup::initialise(&core, options, &mut stage).and_then(|caps| {
+            let attr = caps.device_attr(&core)?;
+            let events_uar = core.cmd.call(&AllocUarIn::request())?.uar();
+            let monitor = Monitor::start(&core, events_uar, options.health_interval)?;
+            Ok((caps, attr, events_uar, monitor))
+        });
+        let (caps, attr, events_uar, monitor) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = bringup::tear_down(&core, stage);
+                return Err(error);
+            }
+        };
+        core.tables.set_control_eqn(monitor.eqn());
+        // From here on, dropping it takes the function down.
+        let control = Arc::new(Self { core, caps, attr, running: Mutex::new(Some(monitor)), events_uar });
+        if options.set_up_ports {
+            control.set_up_ports()?;
+        }
+        Ok(control)
+    }
+
+    /// 4 KiB pages that firmware holds.
+    pub fn firmware_pages(&self) -> usize {
+        self.core.pages.count()
+    }
+
+    /// Bytes of I/O virtual addresses that are free.
+    pub fn free_iova_bytes(&self) -> u64 {
+        self.core.dma.free_bytes()
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        let Some(monitor) = lock(&self.running).take() else { return Ok(()) };
+        let core = &*self.core;
+        let mut result = core.tables.destroy_all(core);
+        result = result.and(core.vectors.shut_down(core));
+        result = result.and(monitor.stop(core));
+        if core.health.gone().is_none() {
+            let uar = core.cmd.call(&DeallocUarIn::request().with_uar(self.events_uar));
+            result = result.and(uar.map(|_| ()));
+        }
+        result = result.and(bringup::tear_down(core, Stage::Initialised));
+        core.declare_gone(Gone::Closed);
+        result
+    }
+}
+
+impl Drop for PrmControl {
+    fn drop(&mut self) {
+        // Failures can be had from `close`; here there is nobody to tell.
+        let _ = self.shut_down();
+    }
+}
+
+impl fmt::Debug for PrmControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrmControl").field("function", &self.core.function.name()).finish_non_exhaustive()
+    }
+}
+
+impl Control for PrmControl {
+    fn name(&self) -> String {
+        self.core.function.name()
+    }
+
+    fn device_attr(&self) -> &DeviceAttr {
+        &self.attr
+    }
+
+    fn query_port(&self, port: u8) -> Result<PortAttr> {
+        self.port_attr(port)
+    }
+
+    fn set_port(&self, port: u8, up: bool) -> Result<()> {
+        self.set_port_admin(port, up)
+    }
+
+    fn query_gid(&self, port: u8, index: u16) -> Result<GidEntry> {
+        self.gid_entry(port, index)
+    }
+
+    fn set_gid(&self, port: u8, index: u16, entry: Option<&GidEntry>) -> Result<()> {
+        self.set_gid_entry(port, index, entry)
+    }
+
+    fn query_pkey(&self, port: u8, index: u16) -> Result<u16> {
+        self.pkey_entry(port, index)
+    }
+
+    fn special_contexts(&self) -> Result<SpecialContexts> {
+        let out = self.core.cmd.call(&QuerySpecialContextsIn::request())?;
+        Ok(SpecialContexts {
+            dump_fill_mkey: out.dump_fill_mkey(),
+            resd_lkey: out.resd_lkey(),
+            null_mkey: out.null_mkey(),
+        })
+    }
+
+    fn read_clock(&self) -> Result<u64> {
+        self.core.health.alive()?;
+        Ok(regs::internal_timer(&*self.core.function))
+    }
+
+    fn alloc_pd(&self) -> Result<Pdn> {
+        let pd = self.core.cmd.call(&AllocPdIn::request())?.pd();
+        self.core.tables.add_pd(pd);
+        Ok(pd)
+    }
+
+    fn dealloc_pd(&self, pd: Pdn) -> Result<()> {
+        let core = &*self.core;
+        core.tables.remove_pd(pd)?;
+        let result = core.cmd.call(&DeallocPdIn::request().with_pd(pd));
+        if result.is_err() {
+            core.tables.add_pd(pd);
+        }
+        result.map(|_| ())
+    }
+
+    fn alloc_uar(&self) -> Result<UarPage> {
+        let core = &*self.core;
+        let index = core.cmd.call(&AllocUarIn::request())?.uar();
+        let mapped = core.function.map_bar(u64::from(index.get()) * PAGE_BYTES as u64, PAGE_BYTES);
+        match mapped {
+            Ok(mapping) => {
+                core.tables.add_uar(index);
+                Ok(UarPage::new(index, mapping, 0, self.attr.bf_reg_size_bytes as usize))
+            }
+            Err(source) => {
+                core.cmd.call(&DeallocUarIn::request().with_uar(index))?;
+                Err(Error::os(format!("mapping UAR page {index}"), source))
+            }
+        }
+    }
+
+    fn dealloc_uar(&self, uar: UarIndex) -> Result<()> {
+        let core = &*self.core;
+        core.tables.remove_uar(uar)?;
+        let result = core.cmd.call(&DeallocUarIn::request().with_uar(uar));
+        if result.is_err() {
+            core.tables.add_uar(uar);
+        }
+        result.map(|_| ())
+    }
+
+    fn reg_mr(&self, params: &MrParams) -> Result<Keys> {
+        self.create_mkey(params)
+    }
+
+    fn dereg_mr(&self, lkey: Lkey) -> Result<()> {
+        mr::destroy(&self.core, lkey)
+    }
+
+    fn create_cq(&self, params: &CqParams) -> Result<CqParts> {
+        self.make_cq(params)
+    }
+
+    fn destroy_cq(&self, cqn: Cqn) -> Result<()> {
+        cq::destroy(&self.core, cqn)
+    }
+
+    fn create_qp(&self, params: &QpParams) -> Result<QpParts> {
+        self.make_qp(params)
+    }
+
+    fn modify_qp(&self, qpn: Qpn, modify: &QpModify) -> Result<()> {
+        self.move_qp(qpn, modify)
+    }
+
+    fn query_qp(&self, qpn: Qpn) -> Result<QpAttr> {
+        self.qp_attr(qpn)
+    }
+
+    fn destroy_qp(&self, qpn: Qpn) -> Result<()> {
+        qp::destroy(&self.core, qpn)
+    }
+
+    fn create_comp_channel(&self) -> Result<Arc<dyn CompChannel>> {
+        Ok(channel::create(&self.core, self.events_uar)?)
+    }
+
+    fn async_fd(&self) -> BorrowedFd<'_> {
+        self.core.events.fd().as_fd()
+    }
+
+    fn next_async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
+        self.core.events.next(&self.core, timeout)
+    }
+
+    fn health(&self) -> Result<()> {
+        if self.core.health.gone().is_none()
+            && let Some(gone) = self.core.health.sense()
+        {
+            self.core.declare_gone(gone);
+        }
+        self.core.health.alive()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.shut_down()
+    }
+}

@@ -1,0 +1,178 @@
+//! Objects that exist, and the memory that the device may reach through them.
+#![forbid(unsafe_code)]
+
+use super::{Core, channel::Channel, cq, lock, mr, qp};
+use crate::{
+    Error, Result,
+    backend::dma::DmaRegion,
+    mlx5::{
+        cmd::{Command, DeallocPdIn, DeallocUarIn},
+        context::{QpState, Qpc},
+        ids::{Cqn, Eqn, Lkey, Pdn, Qpn, UarIndex},
+    },
+};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+/// Everything that was made and not yet destroyed.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pds: Mutex<HashSet<Pdn>>,
+    uars: Mutex<HashSet<UarIndex>>,
+    pub(super) mrs: Mutex<HashMap<Lkey, DmaRegion>>,
+    pub(super) cqs: Mutex<HashMap<Cqn, CqEntry>>,
+    pub(super) qps: Mutex<HashMap<Qpn, Arc<QpEntry>>>,
+    /// Event queue of completion queues without a channel.
+    control_eqn: Mutex<Eqn>,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(super) struct CqEntry {
+    /// Ring and record.
+    pub(super) _region: DmaRegion,
+    pub(super) channel: Option<Arc<Channel>>,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(super) struct QpEntry {
+    /// Rings and record.
+    pub(super) _region: DmaRegion,
+    /// What the device was told so far. Locked for the length of a transition.
+    pub(super) context: Mutex<Qpc>,
+    /// [`QpState`]: changed by transitions, and by the events that tell of one.
+    state: AtomicU8,
+}
+
+impl QpEntry {
+    pub(super) fn new(region: DmaRegion, context: Qpc) -> Self {
+        Self { _region: region, context: Mutex::new(context), state: AtomicU8::new(QpState::RST.0) }
+    }
+
+    pub(super) fn state(&self) -> QpState {
+        QpState(self.state.load(Ordering::Acquire))
+    }
+
+    /// A transition succeeded. If an event has moved the queue pair meanwhile, the event wins.
+    pub(super) fn moved(&self, from: QpState, to: QpState) {
+        let _ = self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// What the device says.
+    pub(super) fn seen(&self, state: QpState) {
+        self.state.store(state.0, Ordering::Release);
+    }
+}
+
+fn unknown(what: &str, number: u32) -> Error {
+    Error::invalid(format!("{what} 0x{number:x} does not exist, or was destroyed already"))
+}
+
+/// Takes an object out of its table, before the device is asked to destroy it: once it has, another thread
+/// may get the same number.
+pub(super) fn take<K: Eq + std::hash::Hash, V>(
+    table: &Mutex<HashMap<K, V>>,
+    key: K,
+    what: &str,
+    number: u32,
+) -> Result<V> {
+    lock(table).remove(&key).ok_or_else(|| unknown(what, number))
+}
+
+impl Tables {
+    pub(super) fn control_eqn(&self) -> Eqn {
+        *lock(&self.control_eqn)
+    }
+
+    pub(super) fn set_control_eqn(&self, eqn: Eqn) {
+        *lock(&self.control_eqn) = eqn;
+    }
+
+    pub(super) fn add_pd(&self, pd: Pdn) {
+        lock(&self.pds).insert(pd);
+    }
+
+    pub(super) fn has_pd(&self, pd: Pdn) -> Result<()> {
+        if lock(&self.pds).contains(&pd) { Ok(()) } else { Err(unknown("protection domain", pd.get())) }
+    }
+
+    pub(super) fn remove_pd(&self, pd: Pdn) -> Result<()> {
+        let known = lock(&self.pds).remove(&pd);
+        if known { Ok(()) } else { Err(unknown("protection domain", pd.get())) }
+    }
+
+    pub(super) fn add_uar(&self, uar: UarIndex) {
+        lock(&self.uars).insert(uar);
+    }
+
+    pub(super) fn has_uar(&self, uar: UarIndex) -> Result<()> {
+        if lock(&self.uars).contains(&uar) { Ok(()) } else { Err(unknown("UAR page", uar.get())) }
+    }
+
+    pub(super) fn remove_uar(&self, uar: UarIndex) -> Result<()> {
+        let known = lock(&self.uars).remove(&uar);
+        if known { Ok(()) } else { Err(unknown("UAR page", uar.get())) }
+    }
+
+    pub(super) fn has_cq(&self, cqn: Cqn) -> Result<()> {
+        let known = lock(&self.cqs).contains_key(&cqn);
+        if known { Ok(()) } else { Err(unknown("completion queue", cqn.get())) }
+    }
+
+    pub(super) fn qp(&self, qpn: Qpn) -> Result<Arc<QpEntry>> {
+        lock(&self.qps).get(&qpn).cloned().ok_or_else(|| unknown("queue pair", qpn.get()))
+    }
+
+    /// An event told that a queue pair has changed its state.
+    pub(super) fn qp_moved(&self, qpn: Qpn, state: QpState) {
+        if let Some(qp) = lock(&self.qps).get(&qpn) {
+            qp.seen(state);
+        }
+    }
+
+    /// Destroys all objects in the device, users before what they use.
+    pub(super) fn destroy_all(&self, core: &Core) -> Result<()> {
+        core.health.alive()?;
+        let mut result = Ok(());
+        let mut keep_first = |step: Result<()>| {
+            if result.is_ok() {
+                result = step;
+            }
+        };
+        let qps: Vec<_> = lock(&self.qps).keys().copied().collect();
+        qps.into_iter().for_each(|qpn| keep_first(qp::destroy(core, qpn)));
+        let cqs: Vec<_> = lock(&self.cqs).keys().copied().collect();
+        cqs.into_iter().for_each(|cqn| keep_first(cq::destroy(core, cqn)));
+        let mrs: Vec<_> = lock(&self.mrs).keys().copied().collect();
+        mrs.into_iter().for_each(|lkey| keep_first(mr::destroy(core, lkey)));
+        for pd in std::mem::take(&mut *lock(&self.pds)) {
+            keep_first(core.cmd.call(&DeallocPdIn::request().with_pd(pd)).map(|_| ()));
+        }
+        for uar in std::mem::take(&mut *lock(&self.uars)) {
+            keep_first(core.cmd.call(&DeallocUarIn::request().with_uar(uar)).map(|_| ()));
+        }
+        result
+    }
+
+    /// Lets go of all memory: the function is down, and reaches none of it.
+    pub(super) fn clear(&self) {
+        lock(&self.qps).clear();
+        lock(&self.mrs).clear();
+        // Out of the lock: a channel that ends looks at the tables.
+        let cqs = std::mem::take(&mut *lock(&self.cqs));
+        drop(cqs);
+    }
+
+    /// Leaves all memory to a device that could not be stopped.
+    pub(super) fn leak(&self) {
+        std::mem::forget(std::mem::take(&mut *lock(&self.qps)));
+        std::mem::forget(std::mem::take(&mut *lock(&self.mrs)));
+        std::mem::forget(std::mem::take(&mut *lock(&self.cqs)));
+    }
+}
