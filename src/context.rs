@@ -3,7 +3,11 @@
 
 use crate::{
     CompChannel, Cq, CqAttr, Error, Pd, Result,
-    backend::{AsyncEvent, Control, DeviceAttr, GidEntry, PortAttr, SpecialContexts},
+    backend::{
+        AsyncEvent, Control, DeviceAttr, GidEntry, PortAttr, SpecialContexts,
+        pci::PciFunction,
+        prm::{OpenOptions, PrmControl},
+    },
     mlx5::ids::UserIndex,
     uar::UarPool,
 };
@@ -33,6 +37,14 @@ struct Shared {
 }
 
 impl Context {
+    /// Brings up a PCI function by the device's own command interface, and opens it.
+    ///
+    /// # Errors
+    /// Whatever step fails, with the numbers; what was done before it is undone.
+    pub fn open(function: Arc<dyn PciFunction>, options: OpenOptions) -> Result<Self> {
+        Ok(Self::on(PrmControl::open(function, &options)?))
+    }
+
     /// Opens a device through a control path that is already up.
     pub fn on(control: Arc<dyn Control>) -> Self {
         let uars = UarPool::new(Arc::clone(&control));
