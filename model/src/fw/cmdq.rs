@@ -5,7 +5,6 @@ use super::{
     Function,
     dispatch::{self, Input},
     init_segment::{LOG_CMDQ_SIZE, LOG_CMDQ_STRIDE},
-    refusal::Refusal,
 };
 use crate::{
     mem::DmaFault,
@@ -133,10 +132,6 @@ impl Function {
                 }
             },
         };
-        if output_len_bytes < output.len().min(INLINE_BYTES) {
-            let Refusal { status, syndrome, .. } = Refusal::OUTPUT_SHORT;
-            output = failure(status, syndrome);
-        }
         self.record(Kind::CommandOut, &output, || format!("slot {slot}: {opcode}"));
         output.resize(output_len_bytes, 0);
         Ok(Some(output))

@@ -4,7 +4,8 @@
 use super::{Function, Phase, refusal::Refusal};
 use crate::strict::{Queue, Rule, Violation};
 use mlx5_direct::mlx5::{
-    cmd::{CmdOpcode, MboxIn, MboxOut},
+    cmd::{CmdOpcode, INLINE_BYTES, MboxIn, MboxOut},
+    commands,
     layout::Layout,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -134,6 +135,12 @@ table! {
     QUERY_HCA_VPORT_PKEY Initialised query_hca_vport_pkey,
 }
 
+/// The part of an output that must fit: what the slot itself carries. What follows is cut to the room there is.
+fn head_len_bytes(opcode: CmdOpcode) -> usize {
+    let declared = commands().iter().find(|command| command.opcode == opcode);
+    declared.map_or(INLINE_BYTES, |command| command.output.size_bytes.min(INLINE_BYTES))
+}
+
 /// Executes a command.
 pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<'_>) -> Output {
     let (when, handler) = lookup(opcode).ok_or(Refusal::UNKNOWN_OPCODE)?;
@@ -151,6 +158,9 @@ pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<
     }
     if input.head().uid() != 0 {
         return Err(Refusal::UID);
+    }
+    if input.output_len_bytes < head_len_bytes(opcode) {
+        return Err(Refusal::OUTPUT_SHORT);
     }
     handler(function, input)
 }

@@ -240,9 +240,11 @@ impl Function {
 
     /// Registers are mapped as plain memory; the init segment too, if `init_segment`.
     pub(crate) fn watch(&mut self, init_segment: bool) {
-        self.watching = true;
         self.watching_init_segment |= init_segment;
-        self.prime_registers();
+        // Once: later pages are primed as they are allocated, and a doorbell on these may wait to be seen.
+        if !std::mem::replace(&mut self.watching, true) {
+            self.prime_registers();
+        }
     }
 
     pub(crate) fn watches_doorbells(&self) -> bool {
@@ -268,10 +270,10 @@ impl Function {
         busy
     }
 
-    /// When something comes due of itself.
-    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+    /// When things come due of themselves.
+    pub(crate) fn deadlines_ns(&self) -> impl Iterator<Item = u64> {
         let timers = self.qps.iter().filter_map(|(_, qp)| qp.deadline_ns());
-        timers.chain([self.init_segment_deadline_ns()]).min()
+        timers.chain([self.init_segment_deadline_ns()])
     }
 
     fn violate(&mut self, violation: Violation) {
@@ -286,7 +288,9 @@ impl Function {
     }
 
     fn record(&self, kind: Kind, bytes: &[u8], text: impl FnOnce() -> String) {
-        self.trace.record(self.clock.now(), self.index, kind, bytes, text);
+        if self.trace.is_on() {
+            self.trace.record(self.clock.now(), self.index, kind, bytes, text);
+        }
     }
 
     fn note(&self, text: impl FnOnce() -> String) {

@@ -166,10 +166,11 @@ impl Card {
         busy
     }
 
-    /// When the next timer is due.
+    /// When the next timer is due. What is due by now has had its turn in the round before.
     fn deadline_ns(&self, state: &State) -> Option<u64> {
-        let functions = state.functions.iter().filter_map(Function::deadline_ns);
-        functions.chain(state.wire.next_deadline()).min()
+        let now = self.clock.now_ns();
+        let functions = state.functions.iter().flat_map(Function::deadlines_ns);
+        functions.chain(state.wire.next_deadline()).filter(|&due| due > now).min()
     }
 
     /// Lets virtual time pass.
@@ -178,14 +179,9 @@ impl Card {
         let target = self.clock.now_ns().saturating_add(time.as_nanos() as u64);
         loop {
             while self.round_locked(&mut state) {}
-            match self.deadline_ns(&state).filter(|&due| due <= target) {
-                Some(due) if due > self.clock.now_ns() => self.clock.advance_to(due),
-                // A timer that is due and does nothing would stop time: pass it.
-                Some(_) => self.clock.advance_to(self.clock.now_ns() + 1),
-                None => break,
-            }
-            if self.clock.now_ns() >= target {
-                break;
+            match self.deadline_ns(&state) {
+                Some(due) if due <= target => self.clock.advance_to(due),
+                _ => break,
             }
         }
         self.clock.advance_to(target);

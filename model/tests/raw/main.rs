@@ -1,0 +1,13 @@
+//! The model driven without the driver: commands, contexts, WQEs and doorbells built by hand.
+
+mod commands;
+mod completions;
+mod doorbells;
+mod rig;
+
+use mlx5_model::Rule;
+
+/// Takes the rules broken so far.
+fn rules(rig: &rig::Rig) -> Vec<Rule> {
+    rig.model.take_violations().into_iter().map(|violation| violation.rule).collect()
+}
