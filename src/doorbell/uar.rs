@@ -7,6 +7,7 @@ use crate::mlx5::{
         BF_OFFSET, BFREGS_PER_UAR, CQ_DOORBELL, CqDoorbell, EQ_DOORBELL_ARM, EQ_DOORBELL_NOARM, EqDoorbell,
     },
 };
+use crate::wqe::WQEBB_BYTES;
 use core::ptr::NonNull;
 
 /// A mapped UAR page: the doorbells of completion and event queues.
@@ -73,9 +74,8 @@ impl UarPage {
             // SAFETY: 0x800 + 4 * 512 is the end of the page.
             base: unsafe { self.base.add(BF_OFFSET + k * size_bytes) },
             offset: 0,
-            half_bytes: size_bytes / 2,
+            turn: if sharing == Sharing::Exclusive { size_bytes / 2 } else { 0 },
             write_combining: self.write_combining,
-            sharing,
         }
     }
 }
@@ -106,11 +106,11 @@ pub enum DoorbellMode {
 #[derive(Debug)]
 pub struct UarRegister {
     base: NonNull<u8>,
-    /// Which half is next: 0 or `half_bytes`.
+    /// Where to ring next: the start of one half or of the other.
     offset: usize,
-    half_bytes: usize,
+    /// From one half to the other; 0 if the register is shared, which is rung at its start.
+    turn: usize,
     write_combining: bool,
-    sharing: Sharing,
 }
 
 // SAFETY: the register belongs to this value (or, shared, takes single stores from anyone).
@@ -119,7 +119,7 @@ unsafe impl Send for UarRegister {}
 impl UarRegister {
     /// Most bytes that a BlueFlame may carry: half the register, or 0 where BlueFlame is refused.
     pub fn blue_flame_max_bytes(&self) -> usize {
-        if self.write_combining && self.sharing == Sharing::Exclusive { self.half_bytes } else { 0 }
+        if self.write_combining { self.turn } else { 0 }
     }
 
     /// Rings with 8 bytes: the first of the last WQE's control segment, as they lie in memory.
@@ -146,18 +146,19 @@ impl UarRegister {
         ring_end: *const u8,
     ) {
         before_doorbell(true);
-        let mut from = wqe.cast::<u64>();
+        let mut from = wqe;
         // SAFETY: `offset` is the start of a half of the register.
-        let mut to = unsafe { self.base.as_ptr().add(self.offset) }.cast::<u64>();
+        let mut to = unsafe { self.base.as_ptr().add(self.offset) };
         for _ in 0..n_wqebbs {
-            for i in 0..8 {
-                // SAFETY: a line of the ring, and one of the half register, by the caller's promise.
-                unsafe { to.add(i).write_volatile(from.add(i).read()) };
+            for at in (0..WQEBB_BYTES).step_by(size_of::<Chunk>()) {
+                // SAFETY: a line of the ring, and one of the half register, by the caller's promise; both
+                // are aligned to the line.
+                unsafe { to.add(at).cast::<Chunk>().write_volatile(from.add(at).cast::<Chunk>().read()) };
             }
-            // SAFETY: at most one past the ring, or the register's half.
-            (from, to) = unsafe { (from.add(8), to.add(8)) };
-            if core::ptr::eq(from.cast(), ring_end) {
-                from = ring.cast();
+            // SAFETY: at most one past the ring, and one past the register's half.
+            (from, to) = unsafe { (from.add(WQEBB_BYTES), to.add(WQEBB_BYTES)) };
+            if from == ring_end {
+                from = ring;
             }
         }
         self.turn();
@@ -166,8 +167,14 @@ impl UarRegister {
     /// Takes the other half next, so that a line still on its way is not combined with a new one.
     #[inline(always)]
     fn turn(&mut self) {
-        if self.sharing == Sharing::Exclusive {
-            self.offset ^= self.half_bytes;
-        }
+        self.offset ^= self.turn;
     }
 }
+
+/// The widest store that every processor of the target has: fewer parts of a line to combine.
+#[cfg(all(target_arch = "x86_64", target_feature = "avx512f"))]
+type Chunk = core::arch::x86_64::__m512i;
+#[cfg(all(target_arch = "x86_64", not(target_feature = "avx512f")))]
+type Chunk = core::arch::x86_64::__m128i;
+#[cfg(target_arch = "aarch64")]
+type Chunk = core::arch::aarch64::uint8x16_t;

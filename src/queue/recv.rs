@@ -43,13 +43,12 @@ pub struct RecvQueue {
     pi: u32,
     /// Retired WQEs, free-running.
     ci: u32,
-    /// `pi` may go so far: `ci` and the ring's size, or `pi` itself where posting is not allowed.
-    pi_limit: u32,
+    /// WQEs that may be outstanding: the ring's, or 0 before `open`, when none are.
+    capacity: u32,
     max_sge: u32,
     qpn: Qpn,
     id: QueueId,
     record: DoorbellRecord,
-    open: bool,
 }
 
 // SAFETY: ring, ledger and record are this queue's alone by the contract of `new`.
@@ -75,25 +74,23 @@ impl RecvQueue {
             log_wq_stride,
             pi: 0,
             ci: 0,
-            pi_limit: 0,
+            capacity: 0,
             max_sge: u32::from(max_sge).min(n_segments),
             qpn,
             id,
             record,
-            open: false,
         }
     }
 
     /// Accepts requests from now on: the queue pair is in INIT or beyond.
     pub fn open(&mut self) {
-        self.open = true;
-        self.pi_limit = self.ci.wrapping_add(self.mask + 1);
+        self.capacity = self.mask + 1;
     }
 
     /// Empties the queue, as a move to RESET does on the device: counters and record are 0 again, and
     /// nothing is accepted before [`open`](Self::open). What was outstanding is forgotten.
     pub fn reset(&mut self) {
-        (self.pi, self.ci, self.pi_limit, self.open) = (0, 0, 0, false);
+        (self.pi, self.ci, self.capacity) = (0, 0, 0);
         self.record.write(0);
     }
 
@@ -186,15 +183,12 @@ impl RecvQueue {
         // SAFETY: the slot is masked to the ledger, and was written when the request was posted.
         let wr_id = unsafe { *self.ledger.add((self.ci & self.mask) as usize) };
         self.ci = self.ci.wrapping_add(1);
-        if self.open {
-            self.pi_limit = self.pi_limit.wrapping_add(1);
-        }
         Ok(Retired { wr_id, n_freed: 1 })
     }
 
     #[cold]
     fn refusal(&self) -> PostError {
-        if self.open { PostError::QueueFull } else { PostError::WrongState }
+        if self.capacity == 0 { PostError::WrongState } else { PostError::QueueFull }
     }
 }
 
@@ -216,7 +210,7 @@ impl<'q> RecvList<'q> {
     /// [`QueueFull`](PostError::QueueFull) and [`WrongState`](PostError::WrongState), with nothing written.
     #[inline(always)]
     pub fn recv(&mut self, wr_id: u64) -> Result<RecvRequest<'_, 'q>, PostError> {
-        if self.pi == self.queue.pi_limit {
+        if self.pi.wrapping_sub(self.queue.ci) == self.queue.capacity {
             return Err(self.queue.refusal());
         }
         let slot = (self.pi & self.queue.mask) as usize;

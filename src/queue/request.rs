@@ -8,7 +8,7 @@ use crate::{
     mlx5::ids::Lkey,
     wqe::{AtomicSeg, CtrlSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode},
 };
-use core::{marker::PhantomData, ops::Range};
+use core::{arch::asm, marker::PhantomData, ops::Range};
 
 /// A request that sends local memory or inline data: SEND and RDMA WRITE.
 #[derive(Debug)]
@@ -46,9 +46,6 @@ mod sealed {
     impl Sealed for super::Ready {}
 }
 
-/// `ctrl.ds` has 6 bits.
-const MAX_DS: u32 = 63;
-
 /// Segments before the data.
 #[inline(always)]
 const fn n_header(opcode: SendOpcode) -> u32 {
@@ -79,10 +76,8 @@ pub struct Request<'l, 'q, K> {
     at: *mut u8,
     /// Segments so far, inline data not counted.
     ds: u32,
-    /// Segments for which there are credits.
-    ds_max: u32,
-    /// Segments at which the SGE list is full, or credits end.
-    ds_sge_max: u32,
+    /// WQEBBs for which there are credits; at least one.
+    n_free: u32,
     /// Bytes that may still be added to the message.
     budget_bytes: u32,
     /// Bytes of inline data so far.
@@ -111,15 +106,12 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
         flags: Flags,
         imm: u32,
     ) -> Self {
-        let ds_max = (n_free * 4).min(MAX_DS);
-        let max_sge = max_sge(opcode, list.queue.max_sge);
         Self {
             start,
             // SAFETY: within the first WQEBB.
             at: unsafe { start.add(SEGMENT_BYTES) },
             ds: 1,
-            ds_max,
-            ds_sge_max: ds_max.min(n_header(opcode) + max_sge),
+            n_free,
             budget_bytes: list.queue.max_message_bytes,
             n_inline_bytes: 0,
             list,
@@ -164,32 +156,25 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
         let Some(budget_bytes) = self.budget_bytes.checked_sub(sge.len_bytes) else {
             return Err(PostError::MessageTooLong);
         };
-        if self.ds >= self.ds_sge_max {
-            return Err(self.no_segment());
+        if self.ds - n_header(self.opcode) >= max_sge(self.opcode, self.list.queue.max_sge) {
+            return Err(PostError::TooManySge);
+        }
+        if self.ds / 4 >= self.n_free {
+            return Err(PostError::QueueFull);
         }
         self.budget_bytes = budget_bytes;
-        if self.at == self.list.queue.ring_end {
+        // The ring ends where a WQEBB does.
+        if self.ds.is_multiple_of(4) && self.at == self.list.queue.ring_end {
             self.at = self.list.queue.ring;
         }
-        // SAFETY: segment `ds` of a WQE whose first `ds_max` segments lie in free WQEBBs; at the ring's end
-        // it goes on at its start.
+        // SAFETY: segment `ds` lies in one of the WQE's `n_free` free WQEBBs; at the ring's end they go on at
+        // its start.
         unsafe {
             store(self.at, sge.segment().to_bytes());
             self.at = self.at.add(SEGMENT_BYTES);
         }
         self.ds += 1;
         Ok(self)
-    }
-
-    /// Whether credits or the SGE limit ended the list.
-    #[cold]
-    fn no_segment(&self) -> PostError {
-        let n_sge = self.ds - n_header(self.opcode);
-        if n_sge >= max_sge(self.opcode, self.list.queue.max_sge) || self.ds == MAX_DS {
-            PostError::TooManySge
-        } else {
-            self.list.queue.refusal()
-        }
     }
 
     /// Copies inline data behind what there is.
@@ -201,12 +186,8 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
         }
         let n_inline_bytes = self.n_inline_bytes + data.len() as u32;
         let ds = self.ds + InlineSeg::n_octowords(n_inline_bytes as usize) as u32;
-        if ds > self.ds_max {
-            return Err(if self.ds_max < MAX_DS {
-                self.list.queue.refusal()
-            } else {
-                PostError::InlineTooLong
-            });
+        if ds.div_ceil(4) > self.n_free {
+            return Err(PostError::QueueFull);
         }
         let ring_end = self.list.queue.ring_end;
         if self.n_inline_bytes == 0 {
@@ -235,8 +216,7 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
             start: self.start,
             at: self.at,
             ds: self.ds,
-            ds_max: self.ds_max,
-            ds_sge_max: self.ds_sge_max,
+            n_free: self.n_free,
             budget_bytes: self.budget_bytes,
             n_inline_bytes: self.n_inline_bytes,
             wr_id: self.wr_id,
@@ -363,57 +343,73 @@ impl<'l, 'q> Request<'l, 'q, Atomic> {
 
 /// Copies `data` to `to`.
 ///
-/// Not `copy_nonoverlapping`: with a length that is not known it is a call, which costs more than the copy.
-/// The stores are volatile so that the compiler does not make that call out of the loop.
+/// Not `copy_nonoverlapping`: of a length that is not known it is a call, which costs more than the copy.
 ///
 /// # Safety
 /// `to` is valid for writes of `data.len()` bytes.
 #[inline(always)]
 unsafe fn copy_inline(to: *mut u8, data: &[u8]) {
     let (from, len) = (data.as_ptr(), data.len());
-    // SAFETY: every access is within `len` bytes of `from` and `to`; the last one of each size ends at `len`
-    // and may write bytes again that were written before it.
+    // SAFETY: every access is within `len` bytes of `from` and `to`: where `len` is not a multiple of the
+    // size, the last one ends at `len` and writes some bytes a second time.
     unsafe {
-        let word = |at: usize| to.add(at).cast::<U64>().write_volatile(from.add(at).cast::<U64>().read());
-        if len >= 8 {
-            let mut at = 0;
-            while at + 8 < len {
-                word(at);
-                at += 8;
+        match len {
+            17.. => {
+                let mut at = 0;
+                while at + 16 < len {
+                    copy::<u128>(to, from, at);
+                    at += 16;
+                    // Without this the compiler makes the loop a call of `memcpy`.
+                    asm!("", options(nostack, preserves_flags));
+                }
+                copy::<u128>(to, from, len - 16);
             }
-            word(len - 8);
-        } else if len >= 4 {
-            for at in [0, len - 4] {
-                to.add(at).cast::<U32>().write_volatile(from.add(at).cast::<U32>().read());
+            16 => copy::<u128>(to, from, 0),
+            8.. => {
+                copy::<u64>(to, from, 0);
+                copy::<u64>(to, from, len - 8);
             }
-        } else {
-            for at in 0..len {
-                to.add(at).write_volatile(from.add(at).read());
+            4.. => {
+                copy::<u32>(to, from, 0);
+                copy::<u32>(to, from, len - 4);
             }
+            2.. => {
+                copy::<u16>(to, from, 0);
+                copy::<u16>(to, from, len - 2);
+            }
+            1 => copy::<u8>(to, from, 0),
+            0 => {}
         }
     }
 }
 
-/// Words of no alignment.
-#[derive(Clone, Copy)]
-#[repr(C, packed)]
-struct U64(u64);
-#[derive(Clone, Copy)]
-#[repr(C, packed)]
-struct U32(u32);
+/// Copies one word, of any alignment.
+///
+/// # Safety
+/// A word at offset `at` of `from` and `to` is valid for reads and writes.
+#[inline(always)]
+unsafe fn copy<T>(to: *mut u8, from: *const u8, at: usize) {
+    // SAFETY: by the caller's promise.
+    unsafe { to.add(at).cast::<T>().write_unaligned(from.add(at).cast::<T>().read_unaligned()) }
+}
 
 /// Copies `data` to `to` up to the ring's end, which is `before_end` bytes away, and on from the ring's start.
 /// Gives the place after the last byte.
 ///
+/// Byte by byte and in place: it is rare, and a call would make the fast path save registers.
+///
 /// # Safety
 /// `to` is valid for writes of `before_end` bytes and `ring` for the rest; `data` is longer than `before_end`.
-#[cold]
-#[inline(never)]
+#[inline(always)]
 unsafe fn copy_inline_wrapping(to: *mut u8, before_end: usize, ring: *mut u8, data: &[u8]) -> *mut u8 {
-    for (i, byte) in data.iter().enumerate() {
-        let at = if i < before_end { to.wrapping_add(i) } else { ring.wrapping_add(i - before_end) };
+    let mut i = 0;
+    while i < data.len() {
+        let to = if i < before_end { to.wrapping_add(i) } else { ring.wrapping_add(i - before_end) };
         // SAFETY: by the caller's promise.
-        unsafe { at.write_volatile(*byte) };
+        unsafe { to.write(*data.as_ptr().add(i)) };
+        i += 1;
+        // SAFETY: changes nothing; the compiler, not knowing that, leaves the loop as short as it is.
+        unsafe { asm!("/* {0} */", inout(reg) i, options(nostack, preserves_flags)) };
     }
     ring.wrapping_add(data.len() - before_end)
 }

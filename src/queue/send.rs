@@ -53,12 +53,17 @@ impl core::ops::BitOr for Flags {
     }
 }
 
+/// `ctrl.ds` counts 63 segments at most, of which up to two come before the data.
+const MAX_SGE: u32 = 63 - 2;
+/// So many bytes, with their header, fill these segments.
+const MAX_INLINE_BYTES: u32 = MAX_SGE * 16 - 4;
+
 /// What one request may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendLimits {
-    /// Pieces of local memory; an RDMA READ takes at most 30 of them.
+    /// Pieces of local memory, at most 61; an RDMA READ takes at most 30 of them.
     pub max_sge: u8,
-    /// Bytes of inline data.
+    /// Bytes of inline data, at most 972.
     pub max_inline_bytes: u16,
     /// Bytes of a message, at most 2³¹ (`log_max_msg`).
     pub max_message_bytes: u32,
@@ -108,8 +113,8 @@ pub struct SendQueue {
     pi: u32,
     /// Retired WQEBBs, free-running.
     ci: u32,
-    /// `pi` may go so far: `ci` and the ring's size, or `pi` itself where posting is not allowed.
-    pi_limit: u32,
+    /// WQEBBs that may be outstanding: the ring's, or 0 before `open`, when none are.
+    capacity: u32,
     pub(super) qpn: Qpn,
     pub(super) max_sge: u32,
     pub(super) max_inline_bytes: u32,
@@ -118,7 +123,6 @@ pub struct SendQueue {
     pub(super) id: QueueId,
     record: DoorbellRecord,
     register: UarRegister,
-    open: bool,
 }
 
 // SAFETY: ring, ledger, record and register are this queue's alone by the contract of `new`.
@@ -154,29 +158,27 @@ impl SendQueue {
             mask: n_wqebbs - 1,
             pi: 0,
             ci: 0,
-            pi_limit: 0,
+            capacity: 0,
             qpn,
-            max_sge: u32::from(limits.max_sge),
-            max_inline_bytes: u32::from(limits.max_inline_bytes),
+            max_sge: u32::from(limits.max_sge).min(MAX_SGE),
+            max_inline_bytes: u32::from(limits.max_inline_bytes).min(MAX_INLINE_BYTES),
             max_message_bytes: limits.max_message_bytes.min(1 << 31),
             blue_flame_max_wqebbs: (blue_flame_max_bytes / WQEBB_BYTES) as u32,
             id,
             record,
             register,
-            open: false,
         }
     }
 
     /// Accepts requests from now on: the queue pair is in RTS (or SQD, SQE, ERR).
     pub fn open(&mut self) {
-        self.open = true;
-        self.pi_limit = self.ci.wrapping_add(self.mask + 1);
+        self.capacity = self.mask + 1;
     }
 
     /// Empties the queue, as a move to RESET does on the device: counters and record are 0 again, and
     /// nothing is accepted before [`open`](Self::open). What was outstanding is forgotten.
     pub fn reset(&mut self) {
-        (self.pi, self.ci, self.pi_limit, self.open) = (0, 0, 0, false);
+        (self.pi, self.ci, self.capacity) = (0, 0, 0);
         self.record.write(0);
     }
 
@@ -221,7 +223,14 @@ impl SendQueue {
     /// ```
     #[inline(always)]
     pub fn post_list(&mut self) -> PostList<'_> {
-        PostList { pi: self.pi, last: self.pi.wrapping_sub(1), doorbell: 0, queue: self }
+        PostList {
+            first: self.pi,
+            pi: self.pi,
+            pi_limit: self.ci.wrapping_add(self.capacity),
+            last: self.pi,
+            doorbell: 0,
+            queue: self,
+        }
     }
 
     /// Retires the request that `completion` is of and all before it, and gives back its `wr_id`.
@@ -251,9 +260,6 @@ impl SendQueue {
             });
         }
         self.ci = self.ci.wrapping_add(n_freed);
-        if self.open {
-            self.pi_limit = self.ci.wrapping_add(self.mask + 1);
-        }
         Ok(Retired { wr_id: entry.wr_id, n_freed })
     }
 
@@ -280,8 +286,8 @@ impl SendQueue {
 
     /// Why there is no room.
     #[cold]
-    pub(super) fn refusal(&self) -> PostError {
-        if self.open { PostError::QueueFull } else { PostError::WrongState }
+    fn refusal(&self) -> PostError {
+        if self.capacity == 0 { PostError::WrongState } else { PostError::QueueFull }
     }
 }
 
@@ -305,8 +311,13 @@ pub(super) fn other_queue(completion: &Completion<'_>, qpn: Qpn) -> RetireError 
 #[must_use = "nothing is posted before `ring`"]
 pub struct PostList<'q> {
     pub(super) queue: &'q mut SendQueue,
-    /// First WQEBB of the next request, free-running.
+    /// First WQEBB of the list, free-running: the queue's `pi`, where the compiler knows that no store to the
+    /// ring changes it.
+    first: u32,
+    /// First WQEBB of the next request.
     pi: u32,
+    /// `pi` may go so far.
+    pi_limit: u32,
     /// First WQEBB of the last finished request.
     last: u32,
     /// First 8 bytes of that request, as they lie in memory: what the doorbell will say.
@@ -415,7 +426,7 @@ impl<'q> PostList<'q> {
 
     /// Requests in the list take so many WQEBBs.
     pub fn n_wqebbs(&self) -> u32 {
-        self.pi.wrapping_sub(self.queue.pi)
+        self.pi.wrapping_sub(self.first)
     }
 
     /// Posts the list: the only point at which the device learns of it.
@@ -423,8 +434,7 @@ impl<'q> PostList<'q> {
     /// An empty list posts nothing.
     #[inline(always)]
     pub fn ring(self) {
-        let Self { queue, pi, last, doorbell } = self;
-        let first = queue.pi;
+        let Self { queue, first, pi, last, doorbell, .. } = self;
         if pi == first {
             return;
         }
@@ -456,7 +466,7 @@ impl<'q> PostList<'q> {
         imm: u32,
         remote: Option<Remote>,
     ) -> Result<Request<'_, 'q, K>, PostError> {
-        let n_free = self.queue.pi_limit.wrapping_sub(self.pi);
+        let n_free = self.pi_limit.wrapping_sub(self.pi);
         if n_free == 0 {
             return Err(self.queue.refusal());
         }

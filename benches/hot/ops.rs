@@ -1,0 +1,157 @@
+//! The operations that are measured and disassembled: one function each, as an application would write it.
+//!
+//! Whoever includes this file calls the functions, so that they are compiled as they stand.
+#![allow(unreachable_pub)] // included by an example and a benchmark
+
+use mlx5_direct::{
+    mlx5::ids::Lkey,
+    queue::{CompletionQueue, Flags, PostError, RecvQueue, Remote, SendQueue, Sge},
+};
+
+/// An 8-byte RDMA WRITE, carried inline: the order of a trading system.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_write_inline_8(
+    queue: &mut SendQueue,
+    wr_id: u64,
+    remote: Remote,
+    data: &[u8; 8],
+) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    list.rdma_write(wr_id, remote, Flags::SIGNALED)?.inline(data)?.finish();
+    list.ring();
+    Ok(())
+}
+
+/// A 64-byte SEND, carried inline.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_inline_64(queue: &mut SendQueue, wr_id: u64, data: &[u8; 64]) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    list.send(wr_id, Flags::SIGNALED)?.inline(data)?.finish();
+    list.ring();
+    Ok(())
+}
+
+/// A SEND of inline data whose length the compiler does not know.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_inline_any(queue: &mut SendQueue, wr_id: u64, data: &[u8]) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    list.send(wr_id, Flags::SIGNALED)?.inline(data)?.finish();
+    list.ring();
+    Ok(())
+}
+
+/// A SEND of one piece of memory.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_sge(queue: &mut SendQueue, wr_id: u64, sge: Sge) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    // SAFETY: no device reads the rings of these programs.
+    unsafe { list.send(wr_id, Flags::SIGNALED)?.sge(sge.lkey, sge.addr, sge.len_bytes)? }.finish();
+    list.ring();
+    Ok(())
+}
+
+/// An RDMA READ into one piece of memory.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_read(queue: &mut SendQueue, wr_id: u64, remote: Remote, sge: Sge) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    // SAFETY: no device reads the rings of these programs.
+    unsafe { list.rdma_read(wr_id, remote, Flags::SIGNALED)?.sge(sge.lkey, sge.addr, sge.len_bytes)? }
+        .finish();
+    list.ring();
+    Ok(())
+}
+
+/// A fetch-and-add.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_fetch_add(
+    queue: &mut SendQueue,
+    wr_id: u64,
+    remote: Remote,
+    lkey: Lkey,
+    addr: u64,
+) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    // SAFETY: no device reads the rings of these programs.
+    unsafe { list.fetch_add(wr_id, remote, 1, Flags::SIGNALED)?.sge(lkey, addr)? }.finish();
+    list.ring();
+    Ok(())
+}
+
+/// Sixteen SENDs of one piece each, rung for once; the last makes the completion.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_batch_16(queue: &mut SendQueue, wr_id: u64, sges: &[Sge; 16]) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    for (i, sge) in sges.iter().enumerate() {
+        let flags = if i == 15 { Flags::SIGNALED } else { Flags::NONE };
+        // SAFETY: no device reads the rings of these programs.
+        unsafe { list.send(wr_id + i as u64, flags)?.sge(sge.lkey, sge.addr, sge.len_bytes)? }.finish();
+    }
+    list.ring();
+    Ok(())
+}
+
+/// One receive request.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_recv(queue: &mut RecvQueue, wr_id: u64, sge: Sge) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    // SAFETY: no device reads the rings of these programs.
+    unsafe { list.recv(wr_id)?.sge(sge.lkey, sge.addr, sge.len_bytes)? }.finish();
+    list.publish();
+    Ok(())
+}
+
+/// Sixteen receive requests, published once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_recv_batch_16(queue: &mut RecvQueue, wr_id: u64, sges: &[Sge; 16]) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    for (i, sge) in sges.iter().enumerate() {
+        // SAFETY: no device reads the rings of these programs.
+        unsafe { list.recv(wr_id + i as u64)?.sge(sge.lkey, sge.addr, sge.len_bytes)? }.finish();
+    }
+    list.publish();
+    Ok(())
+}
+
+/// Takes at most `max` completions of sends and retires their requests; gives the sum of their `wr_id`s, or
+/// `u64::MAX` at an error.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_poll(cq: &mut CompletionQueue, queue: &mut SendQueue, max: usize) -> u64 {
+    let mut done = cq.poll();
+    let mut sum = 0;
+    for _ in 0..max {
+        let Some(wc) = done.next() else { break };
+        let Ok(retired) = queue.retire(&wc) else { return u64::MAX };
+        if wc.error().is_some() {
+            return u64::MAX;
+        }
+        sum += retired.wr_id;
+    }
+    sum
+}
+
+/// Takes at most `max` completions of receives, retires them, and adds up the bytes received.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_poll_recv(cq: &mut CompletionQueue, queue: &mut RecvQueue, max: usize) -> u64 {
+    let mut done = cq.poll();
+    let mut sum = 0;
+    for _ in 0..max {
+        let Some(wc) = done.next() else { break };
+        let Ok(retired) = queue.retire(&wc) else { return u64::MAX };
+        if wc.error().is_some() {
+            return u64::MAX;
+        }
+        sum += retired.wr_id + u64::from(wc.byte_len());
+    }
+    sum
+}
