@@ -190,3 +190,40 @@ fn send_read_response(
     });
     sent.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn psns(replies: &Replies) -> Vec<u32> {
+        replies.queue.iter().map(|reply| reply.psn.get()).collect()
+    }
+
+    #[test]
+    fn plain_acknowledgements_in_a_row_become_one() {
+        let mut replies = Replies::default();
+        for psn in [0xff_ffff, 1, 0] {
+            replies.acknowledge(Psn::new(psn), Acknowledgement::Ack, 9);
+        }
+        assert_eq!(psns(&replies), [1], "an older one takes nothing back");
+        replies.acknowledge(Psn::new(2), Acknowledgement::SequenceError, 9);
+        replies.acknowledge(Psn::new(2), Acknowledgement::Ack, 10);
+        assert_eq!(psns(&replies), [1, 2, 2], "a NAK stays what it is");
+    }
+
+    #[test]
+    fn replies_to_duplicates_keep_the_order_of_psns() {
+        let reth = Reth { addr: 0, rkey: 0, len_bytes: 8 };
+        let mut replies = Replies::default();
+        replies.read(Psn::new(10), 5, reth, 1, false);
+        replies.acknowledge(Psn::new(15), Acknowledgement::Ack, 2);
+        replies.read(Psn::new(4), 3, reth, 1, true);
+        replies.atomic(Psn::new(7), 0, 1, true);
+        replies.read(Psn::new(12), 3, reth, 1, true);
+        assert_eq!(psns(&replies), [4, 7, 12, 15]);
+        let again: Vec<bool> = replies.queue.iter().map(|reply| reply.again).collect();
+        assert_eq!(again, [true, true, false, false], "a READ asked for again still holds its resource");
+        replies.abandon_data();
+        assert_eq!(psns(&replies), [15]);
+    }
+}

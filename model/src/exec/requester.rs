@@ -73,8 +73,6 @@ pub(super) struct Requester {
     pub(super) rnr_deadline: Option<u64>,
     /// A step back to this PSN was made on word of the responder, and nothing came since.
     pub(super) recovering: Option<Psn>,
-    /// No WQE is started after one that failed.
-    halted: bool,
     error_reported: bool,
     spare: Vec<Request>,
 }
@@ -134,6 +132,7 @@ impl Requester {
                 return false;
             };
             if request.failed.is_some() {
+                // Nothing after it is started.
                 return false;
             }
             if request.sent < request.n_to_send() {
@@ -145,9 +144,6 @@ impl Requester {
 
     /// Moves the next WQE to `pending`, if there is one that may start.
     fn start_next(&mut self, host: &mut dyn Host, config: &QpConfig) -> bool {
-        if self.halted {
-            return false;
-        }
         let staged = match self.staged.take() {
             Some(request) => Some(request),
             None => self.fetch_next(host, config),
@@ -160,7 +156,6 @@ impl Requester {
         request.first_psn = self.next_psn;
         self.next_psn = self.next_psn.plus(request.n_psns);
         self.n_reads += u32::from(request.wqe.is_read_or_atomic() && request.failed.is_none());
-        self.halted = request.failed.is_some();
         self.pending.push_back(request);
         true
     }
@@ -253,7 +248,6 @@ impl Requester {
         };
         if outcome.is_err() {
             request.failed = Some(Failure::SEND_PROTECTION);
-            self.halted = true;
             return true;
         }
         request.sent += 1;

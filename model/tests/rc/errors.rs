@@ -468,3 +468,41 @@ fn reset_and_reuse() {
     assert_eq!(world.nodes[1].side.bytes(0x1000, 3000), data);
     assert_eq!((world.take_cqes(0).len(), world.take_cqes(1).len()), (1, 1));
 }
+
+#[test]
+fn more_reads_than_the_responder_serves() {
+    let mut world = World::pair(&Setup::default());
+    let node = &mut world.nodes[1];
+    let qp = node.qps.get_mut(&qpn(1, 0)).unwrap();
+    let config = QpConfig { max_served_reads: 2, ..*qp.config() };
+    qp.set_state(&mut node.side, QpState::Rts, config);
+    for n in 0..4 {
+        world.post(0, &Wr::new(SendOpcode::RDMA_READ).remote(0).local(n * 8, 8));
+    }
+    world.settle();
+    let failed = world.take_cqes(0);
+    assert_eq!(syndromes(&failed)[2], (2, CqeSyndrome::REMOTE_INVAL_REQ_ERR));
+    assert_eq!(failed.len(), 4);
+}
+
+#[test]
+fn strangers_are_not_heard() {
+    let mut world = World::pair(&Setup::default());
+    world.trace = Some(Vec::new());
+    world.wire.interfere(Some(Box::new(|_, _, _: &mut Vec<u8>| mlx5_model::wire::Fate::Drop)));
+    world.post(0, &Wr::new(SendOpcode::RDMA_WRITE).remote(0x100).inline(&[7; 8]));
+    world.turn();
+    let good = Packet::parse(&world.trace.take().unwrap()[0].2).unwrap().headers;
+    let mut deliver = |change: fn(&mut Headers)| {
+        let mut headers = good;
+        change(&mut headers);
+        let frame = headers.frame(&[7; 8]);
+        let node = &mut world.nodes[1];
+        let qp = node.qps.get_mut(&qpn(1, 0)).unwrap();
+        qp.receive(&mut node.side, &Packet::parse(&frame).unwrap());
+        node.side.memory[0x100] == 7
+    };
+    assert!(!deliver(|h| h.network.source_gid[15] ^= 0xff), "another host");
+    assert!(!deliver(|h| h.bth.pkey = 0x7fff), "another partition");
+    assert!(deliver(|_| ()));
+}

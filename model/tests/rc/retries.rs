@@ -178,6 +178,59 @@ fn lost_read_responses_are_asked_for_again() {
 }
 
 #[test]
+fn after_a_timeout_a_loss_is_noticed_anew() {
+    let mut world = World::pair(&Setup::default());
+    let far = fill(&mut world, 1, 0, 64);
+    let (mut requests, mut responses) = (0, 0);
+    world.wire.interfere(Some(Box::new(move |_: Port, _: Port, frame: &mut Vec<u8>| {
+        let opcode = Packet::parse(frame).unwrap().headers.bth.opcode;
+        requests += usize::from(opcode == Opcode::READ_REQUEST);
+        responses += usize::from(opcode.is_read_response());
+        let lost =
+            opcode == Opcode::READ_REQUEST && requests == 2 || opcode.is_read_response() && responses <= 2;
+        if lost { Fate::Drop } else { Fate::Deliver }
+    })));
+    world.post(0, &Wr::new(SendOpcode::RDMA_READ).remote(0).local(0, 64));
+    world.post(0, &Wr::new(SendOpcode::RDMA_WRITE).remote(0x100).local(0x100, 8));
+    world.settle();
+    assert_eq!(world.nodes[0].side.bytes(0, 64), far);
+    assert_eq!(world.now, 4096 << 8, "one timeout");
+}
+
+#[test]
+fn a_stream_asked_for_again_replaces_the_old_one() {
+    let mut world = World::pair(&Setup::default());
+    let far = fill(&mut world, 1, 0, 200 * 1024);
+    lose(&mut world, 1, Opcode::is_read_response);
+    world.trace = Some(Vec::new());
+    world.post(0, &Wr::new(SendOpcode::RDMA_READ).remote(0).local(0, 200 * 1024));
+    world.settle();
+    assert_eq!(world.nodes[0].side.bytes(0, 200 * 1024), far);
+    let trace = world.trace.take().unwrap();
+    let of_peer = trace.iter().filter(|(_, from, _)| *from == 1).count();
+    assert!(of_peer < 300, "{of_peer} packets for a READ of 200");
+}
+
+#[test]
+fn a_duplicate_that_differs_is_not_answered() {
+    let mut world = World::pair(&Setup::default());
+    world.trace = Some(Vec::new());
+    world.post(0, &Wr::new(SendOpcode::RDMA_READ).remote(0).local(0, 2000));
+    world.settle();
+    let mut headers = Packet::parse(&world.trace.take().unwrap()[0].2).unwrap().headers;
+    let node = &mut world.nodes[1];
+    let qp = node.qps.get_mut(&qpn(1, 0)).unwrap();
+    for (len_bytes, answered) in [(2000, true), (3000, false), (1000, false), (2048, true)] {
+        headers.reth.as_mut().unwrap().len_bytes = len_bytes;
+        let frame = headers.frame(&[]);
+        qp.receive(&mut node.side, &Packet::parse(&frame).unwrap());
+        let before = node.side.n_sent();
+        qp.run(&mut node.side, 100);
+        assert_eq!(node.side.n_sent() > before, answered, "{len_bytes} bytes in place of 2000");
+    }
+}
+
+#[test]
 fn a_duplicate_atomic_is_executed_once() {
     for lost in 1..=3 {
         let mut world = World::pair(&Setup::default());

@@ -67,6 +67,11 @@ impl Side {
         }
     }
 
+    /// Frames sent and not yet on the wire.
+    pub(crate) fn n_sent(&self) -> usize {
+        self.n_outbox
+    }
+
     /// Memory of a node at `offset`.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         &self.memory[offset..offset + len]
