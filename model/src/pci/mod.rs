@@ -249,6 +249,10 @@ impl PciFunction for ModelFunction {
             Drive::Thread => thread::sleep(pause),
         }
     }
+
+    fn is_stepped(&self) -> bool {
+        self.card().config.drive == Drive::Step
+    }
 }
 
 /// The MSI-X vectors of a function: eventfds.

@@ -17,7 +17,7 @@ use super::{
     tables::Tables,
 };
 use crate::{
-    Error, Result,
+    Error, Gone, Result,
     backend::{DeviceAttr, LinkLayer, dma::DmaSpace, pci::PciFunction},
     mlx5::{
         caps::{AtomicCaps, CmdHcaCap, RoceCap},
@@ -360,11 +360,15 @@ impl Caps {
 /// Takes a function down from `stage`, and all memory back. If that does not work, the function is reset.
 pub(super) fn tear_down(core: &Core, stage: Stage) -> Result<()> {
     let orderly = orderly_down(core, stage);
+    // Nobody waits for a command any more when the memory goes.
+    core.declare_gone(Gone::Closed);
     if orderly.is_ok() || core.function.reset().is_ok() {
+        core.cmd.release();
         core.pages.drop_all();
         core.tables.clear();
         lock(&core.graves).clear();
     } else {
+        core.cmd.leak();
         core.pages.leak_all();
         core.tables.leak();
         std::mem::forget(std::mem::take(&mut *lock(&core.graves)));

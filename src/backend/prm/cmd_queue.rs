@@ -8,7 +8,7 @@
 
 use super::{health::Health, mailbox::Mailboxes, regs};
 use crate::{
-    Error, Result,
+    Error, Gone, Result,
     backend::{
         dma::{DmaRegion, DmaSpace, PAGE_BYTES},
         pci::PciFunction,
@@ -56,9 +56,9 @@ pub(super) struct CommandQueue {
     function: Arc<dyn PciFunction>,
     dma: Arc<DmaSpace>,
     health: Arc<Health>,
-    entries: DmaRegion,
-    log_stride: u8,
-    slots: Vec<Mutex<Mailboxes>>,
+    /// `None` once the function is down.
+    memory: Mutex<Option<Arc<QueueMemory>>>,
+    n_slots: usize,
     pool: Mutex<Pool>,
     slot_freed: Condvar,
     by_events: AtomicBool,
@@ -67,6 +67,24 @@ pub(super) struct CommandQueue {
     last_token: AtomicU8,
     signed: AtomicBool,
     timeout: Duration,
+}
+
+/// The entries, and the mailboxes of each slot.
+#[derive(Debug)]
+struct QueueMemory {
+    entries: DmaRegion,
+    log_stride: u8,
+    slots: Vec<Mutex<Mailboxes>>,
+}
+
+impl QueueMemory {
+    fn offset(&self, slot: usize) -> usize {
+        slot << self.log_stride
+    }
+
+    fn hw_owned(&self, slot: usize) -> bool {
+        self.entries.memory().read_be32_acquire(self.offset(slot) + STATUS_OFFSET) & 1 != 0
+    }
 }
 
 /// Bit n is slot n. A slot in neither set belongs to a thread.
@@ -107,15 +125,15 @@ impl CommandQueue {
         }
         let entries = dma.alloc(PAGE_BYTES, PAGE_BYTES)?;
         let iova = entries.iova();
+        let slots = (0..n_slots).map(|_| Mailboxes::new(&dma).map(Mutex::new)).collect::<Result<_>>()?;
         function.bar_write32(regs::CMDQ_ADDR_H, (iova >> 32) as u32);
         function.bar_write32(regs::CMDQ_ADDR_L_SZ, iova as u32);
         Ok(Self {
             function,
             dma,
             health,
-            entries,
-            log_stride,
-            slots: (0..n_slots).map(|_| Mutex::default()).collect(),
+            memory: Mutex::new(Some(Arc::new(QueueMemory { entries, log_stride, slots }))),
+            n_slots,
             pool: Mutex::new(Pool { free: u32::MAX >> (32 - n_slots), stuck: 0 }),
             slot_freed: Condvar::new(),
             by_events: AtomicBool::new(false),
@@ -144,6 +162,16 @@ impl CommandQueue {
         drop(lock(&self.completion));
         self.completed.notify_all();
         self.slot_freed.notify_all();
+    }
+
+    /// Lets go of all memory: the function is down, and reaches none of it.
+    pub(super) fn release(&self) {
+        *lock(&self.memory) = None;
+    }
+
+    /// Leaves all memory to a device that could not be stopped.
+    pub(super) fn leak(&self) {
+        std::mem::forget(lock(&self.memory).take());
     }
 
     /// Executes a command of fixed size.
@@ -176,9 +204,10 @@ impl CommandQueue {
         let opcode = header.opcode();
         let deadline = Instant::now() + self.timeout;
         self.health.alive()?;
-        let slot = self.acquire(lane, deadline, opcode)?;
-        let result = self.run(slot, input, output, deadline, opcode);
-        let left_to_device = self.hw_owned(slot);
+        let Some(memory) = lock(&self.memory).clone() else { return Err(Error::DeviceGone(Gone::Closed)) };
+        let slot = self.acquire(&memory, lane, deadline, opcode)?;
+        let result = self.run(&memory, slot, input, output, deadline, opcode);
+        let left_to_device = memory.hw_owned(slot);
         let mut pool = lock(&self.pool);
         if left_to_device {
             pool.stuck |= 1 << slot;
@@ -204,22 +233,28 @@ impl CommandQueue {
     }
 
     fn lane_mask(&self, lane: Lane) -> u32 {
-        let all = u32::MAX >> (32 - self.slots.len());
-        let pages = 1 << (self.slots.len() - 1);
+        let all = u32::MAX >> (32 - self.n_slots);
+        let pages = 1 << (self.n_slots - 1);
         match lane {
             // A queue of one slot has nothing to reserve.
-            _ if self.slots.len() == 1 => all,
+            _ if self.n_slots == 1 => all,
             Lane::Pages => pages,
             Lane::Regular => all & !pages,
         }
     }
 
-    fn acquire(&self, lane: Lane, deadline: Instant, opcode: CmdOpcode) -> Result<usize> {
+    fn acquire(
+        &self,
+        memory: &QueueMemory,
+        lane: Lane,
+        deadline: Instant,
+        opcode: CmdOpcode,
+    ) -> Result<usize> {
         let mask = self.lane_mask(lane);
         let mut pool = lock(&self.pool);
         loop {
-            for slot in (0..self.slots.len()).filter(|slot| pool.stuck >> slot & 1 != 0).collect::<Vec<_>>() {
-                if !self.hw_owned(slot) {
+            for slot in (0..self.n_slots).filter(|slot| pool.stuck >> slot & 1 != 0).collect::<Vec<_>>() {
+                if !memory.hw_owned(slot) {
                     pool.stuck &= !(1 << slot);
                     pool.free |= 1 << slot;
                 }
@@ -248,21 +283,10 @@ impl CommandQueue {
         }
     }
 
-    fn offset(&self, slot: usize) -> usize {
-        slot << self.log_stride
-    }
-
-    fn status_word(&self, slot: usize) -> u32 {
-        self.entries.memory().read_be32_acquire(self.offset(slot) + STATUS_OFFSET)
-    }
-
-    fn hw_owned(&self, slot: usize) -> bool {
-        self.status_word(slot) & 1 != 0
-    }
-
     /// Posts a command in a slot that this thread owns, and waits for it.
     fn run(
         &self,
+        queue: &QueueMemory,
         slot: usize,
         input: &[u8],
         output: &mut [u8],
@@ -270,7 +294,7 @@ impl CommandQueue {
         opcode: CmdOpcode,
     ) -> Result<()> {
         let signed = self.signed.load(Ordering::Acquire);
-        let mut mailboxes = lock(&self.slots[slot]);
+        let mut mailboxes = lock(&queue.slots[slot]);
         let (in_chain, out_chain) = mailboxes.chains(&self.dma, input.len(), output.len())?;
         // 1 to 255: the device tells by it that all blocks belong to this command, and zero is none.
         let token = 1 + self.last_token.fetch_add(1, Ordering::Relaxed) % 255;
@@ -289,17 +313,17 @@ impl CommandQueue {
             .with_token(token)
             .with_hw_owned(true);
         let entry = entry.with_signature(entry_signature(&entry)).to_bytes();
-        let memory = self.entries.memory();
-        memory.write(self.offset(slot), &entry[..STATUS_OFFSET]);
+        let memory = queue.entries.memory();
+        memory.write(queue.offset(slot), &entry[..STATUS_OFFSET]);
         let [.., a, b, c, d] = entry;
         // Ownership last: everything else is in memory when the device sees the slot as its own.
-        memory.write_be32_release(self.offset(slot) + STATUS_OFFSET, u32::from_be_bytes([a, b, c, d]));
+        memory.write_be32_release(queue.offset(slot) + STATUS_OFFSET, u32::from_be_bytes([a, b, c, d]));
         self.function.bar_write32(regs::CMD_DOORBELL, 1 << slot);
 
-        self.wait(slot, deadline, opcode)?;
+        self.wait(queue, slot, deadline, opcode)?;
 
         let mut entry = CmdEntry::new().to_bytes();
-        memory.read(self.offset(slot), &mut entry);
+        memory.read(queue.offset(slot), &mut entry);
         let sum = entry.iter().fold(0, |sum, byte| sum ^ byte);
         let entry = CmdEntry::from_bytes(entry);
         if entry.delivery_status() != DeliveryStatus::OK {
@@ -318,10 +342,10 @@ impl CommandQueue {
         Ok(())
     }
 
-    fn wait(&self, slot: usize, deadline: Instant, opcode: CmdOpcode) -> Result<()> {
+    fn wait(&self, queue: &QueueMemory, slot: usize, deadline: Instant, opcode: CmdOpcode) -> Result<()> {
         let mut pause = Duration::ZERO;
         for looks in 1_u32.. {
-            if !self.hw_owned(slot) {
+            if !queue.hw_owned(slot) {
                 return Ok(());
             }
             self.health.alive()?;
@@ -337,7 +361,7 @@ impl CommandQueue {
             }
             if self.by_events.load(Ordering::Acquire) && !self.function.is_stepped() {
                 let guard = lock(&self.completion);
-                if self.hw_owned(slot) && self.health.gone().is_none() {
+                if queue.hw_owned(slot) && self.health.gone().is_none() {
                     let slice = left.min(EVENT_SLICE);
                     drop(self.completed.wait_timeout(guard, slice).unwrap_or_else(PoisonError::into_inner));
                 }

@@ -10,13 +10,15 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Blocks that a slot keeps for its next command; a larger command gives its memory back.
-const KEPT_BLOCKS: usize = 64;
+/// Blocks that a slot always has; what a larger command needs, it has for itself.
+const KEPT_BLOCKS: usize = 16;
 
 /// The blocks of one slot, one every [`MAILBOX_ALIGN_BYTES`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Mailboxes {
-    region: Option<DmaRegion>,
+    kept: DmaRegion,
+    /// For the command in the slot only.
+    large: Option<DmaRegion>,
 }
 
 /// One chain in the blocks of a slot.
@@ -27,6 +29,11 @@ pub(super) struct Chain {
 }
 
 impl Mailboxes {
+    pub(super) fn new(dma: &Arc<DmaSpace>) -> Result<Self> {
+        let kept = dma.alloc(KEPT_BLOCKS * MAILBOX_ALIGN_BYTES, MAILBOX_ALIGN_BYTES)?;
+        Ok(Self { kept, large: None })
+    }
+
     /// Chains for an input and an output of these lengths.
     pub(super) fn chains(
         &mut self,
@@ -36,38 +43,34 @@ impl Mailboxes {
     ) -> Result<(Chain, Chain)> {
         let input = Chain { first_block: 0, n_blocks: n_mailboxes(in_bytes) };
         let output = Chain { first_block: input.n_blocks, n_blocks: n_mailboxes(out_bytes) };
-        let wanted = input.n_blocks + output.n_blocks;
-        if wanted > self.n_blocks() {
-            let n_blocks = wanted.max(KEPT_BLOCKS).next_power_of_two();
-            self.region = Some(dma.alloc(n_blocks * MAILBOX_ALIGN_BYTES, MAILBOX_ALIGN_BYTES)?);
-        }
+        let n_blocks = input.n_blocks + output.n_blocks;
+        self.large = match n_blocks {
+            0..=KEPT_BLOCKS => None,
+            _ => Some(dma.alloc(n_blocks * MAILBOX_ALIGN_BYTES, MAILBOX_ALIGN_BYTES)?),
+        };
         Ok((input, output))
     }
 
-    fn n_blocks(&self) -> usize {
-        self.region.as_ref().map_or(0, |region| region.memory().len_bytes() / MAILBOX_ALIGN_BYTES)
+    fn region(&self) -> &DmaRegion {
+        self.large.as_ref().unwrap_or(&self.kept)
     }
 
     /// Lets go of what only a large command needed.
     pub(super) fn trim(&mut self) {
-        if self.n_blocks() > KEPT_BLOCKS {
-            self.region = None;
-        }
+        self.large = None;
     }
 
     /// Address of the first block; 0 if there is none.
     pub(super) fn address(&self, chain: Chain) -> u64 {
-        match &self.region {
-            Some(region) if chain.n_blocks > 0 => {
-                region.iova() + (chain.first_block * MAILBOX_ALIGN_BYTES) as u64
-            }
-            _ => 0,
+        match chain.n_blocks {
+            0 => 0,
+            _ => self.region().iova() + (chain.first_block * MAILBOX_ALIGN_BYTES) as u64,
         }
     }
 
     /// Fills a chain with `data`, zeros after it, and links its blocks.
     pub(super) fn write(&self, chain: Chain, data: &[u8], token: u8, signed: bool) {
-        let Some(region) = &self.region else { return };
+        let memory = self.region().memory();
         for i in 0..chain.n_blocks {
             let from = (i * MAILBOX_DATA_BYTES).min(data.len());
             let part = &data[from..data.len().min(from + MAILBOX_DATA_BYTES)];
@@ -83,22 +86,22 @@ impl Mailboxes {
                 trailer.set_signature(block_signature(&block, &trailer));
             }
             let at = (chain.first_block + i) * MAILBOX_ALIGN_BYTES;
-            region.memory().write(at, &block);
-            region.memory().write(at + MAILBOX_DATA_BYTES, &trailer.to_bytes());
+            memory.write(at, &block);
+            memory.write(at + MAILBOX_DATA_BYTES, &trailer.to_bytes());
         }
     }
 
     /// Reads a chain into `data`; checks the signatures of its blocks if they are `signed`.
     pub(super) fn read(&self, chain: Chain, data: &mut [u8], signed: bool) -> Result<()> {
-        let Some(region) = &self.region else { return Ok(()) };
+        let memory = self.region().memory();
         for (i, part) in data.chunks_mut(MAILBOX_DATA_BYTES).enumerate().take(chain.n_blocks) {
             let at = (chain.first_block + i) * MAILBOX_ALIGN_BYTES;
-            region.memory().read(at, part);
+            memory.read(at, part);
             if signed {
                 let mut block = [0; MAILBOX_DATA_BYTES];
-                region.memory().read(at, &mut block);
+                memory.read(at, &mut block);
                 let mut trailer = MailboxTrailer::new().to_bytes();
-                region.memory().read(at + MAILBOX_DATA_BYTES, &mut trailer);
+                memory.read(at + MAILBOX_DATA_BYTES, &mut trailer);
                 let trailer = MailboxTrailer::from_bytes(trailer);
                 let expected = block_signature(&block, &trailer);
                 if trailer.signature() != expected {

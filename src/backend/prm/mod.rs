@@ -38,7 +38,7 @@ use crate::{
 };
 use bringup::{Caps, Stage};
 use channel::Vectors;
-use cmd_queue::CommandQueue;
+use cmd_queue::{CommandQueue, Lane};
 use events::{AsyncEvents, Monitor};
 use health::Health;
 use pages::FirmwarePages;
@@ -147,8 +147,13 @@ impl PrmControl {
         let started = bringup::initialise(&core, options, &mut stage).and_then(|caps| {
             let attr = caps.device_attr(&core)?;
             let events_uar = core.cmd.call(&AllocUarIn::request())?.uar();
-            let monitor = Monitor::start(&core, events_uar, options.health_interval)?;
-            Ok((caps, attr, events_uar, monitor))
+            match Monitor::start(&core, events_uar, options.health_interval) {
+                Ok(monitor) => Ok((caps, attr, events_uar, monitor)),
+                Err(error) => {
+                    core.cmd.call(&DeallocUarIn::request().with_uar(events_uar))?;
+                    Err(error)
+                }
+            }
         });
         let (caps, attr, events_uar, monitor) = match started {
             Ok(started) => started,
@@ -172,6 +177,17 @@ impl PrmControl {
         self.core.pages.count()
     }
 
+    /// Executes any command given as bytes, for what has no method here. `output` starts with status and
+    /// syndrome, which are looked at: a refusal is an error.
+    ///
+    /// Objects made this way are the caller's to destroy, and memory that they name is the caller's to map.
+    pub fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+        if output.len() < size_of::<u64>() {
+            return Err(Error::invalid(format!("an output of {} bytes: 8 at least", output.len())));
+        }
+        self.core.cmd.exec_bytes(Lane::Regular, input, output)
+    }
+
     /// Bytes of I/O virtual addresses that are free.
     pub fn free_iova_bytes(&self) -> u64 {
         self.core.dma.free_bytes()
@@ -187,9 +203,7 @@ impl PrmControl {
             let uar = core.cmd.call(&DeallocUarIn::request().with_uar(self.events_uar));
             result = result.and(uar.map(|_| ()));
         }
-        result = result.and(bringup::tear_down(core, Stage::Initialised));
-        core.declare_gone(Gone::Closed);
-        result
+        result.and(bringup::tear_down(core, Stage::Initialised))
     }
 }
 
