@@ -47,6 +47,10 @@ impl Function {
         if !self.running() || self.commands.pending == 0 {
             return false;
         }
+        // What was rung before a command is executed before it: a doorbell, then 2RST.
+        if self.merging() {
+            self.poll_registers();
+        }
         let pending = std::mem::take(&mut self.commands.pending);
         let mut slots: Vec<u32> = (0..1 << LOG_CMDQ_SIZE).filter(|slot| pending >> slot & 1 != 0).collect();
         if self.faults.reversed {

@@ -121,10 +121,12 @@ impl Function {
         busy
     }
 
-    /// Send doorbells that were overwritten: the records tell.
+    /// Send doorbells that were overwritten: the records tell. That of a QP which does not send yet, or not any
+    /// more, says nothing: software zeroes it after 2RST.
     fn look_at_send_records(&mut self, uar: u32) {
         let on_page = |(number, qp): (u32, &Qp)| {
-            (qp.uar() == uar && qp.has_send_queue()).then(|| (number, qp.send_record(), qp.producer))
+            (qp.uar() == uar && qp.has_send_queue() && qp.sends())
+                .then(|| (number, qp.send_record(), qp.producer))
         };
         let queues: Vec<_> = self.qps.iter().filter_map(on_page).collect();
         for (number, record, known) in queues {

@@ -132,6 +132,11 @@ impl Qp {
         self.engine.as_ref()?.next_deadline()
     }
 
+    /// Whether its state takes send doorbells.
+    pub(crate) fn sends(&self) -> bool {
+        !matches!(self.state(), QpState::Rst | QpState::Init | QpState::Rtr)
+    }
+
     pub(crate) fn uar(&self) -> u32 {
         self.context.uar_page().get()
     }
