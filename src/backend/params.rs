@@ -12,7 +12,8 @@ use crate::{
 };
 use std::{fmt, ops::BitOr, ptr::NonNull, sync::Arc};
 
-/// What a memory registration, or a queue pair, lets a peer do. Values are those of `ibv_access_flags`.
+/// What a memory registration, or a queue pair, lets a peer do. Values are those of `ibv_access_flags`,
+/// where it has them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Access(pub u32);
 
@@ -30,12 +31,17 @@ impl Access {
     /// The device may reorder its writes and reads within the region.
     pub const RELAXED_ORDERING: Self = Self(1 << 20);
 
-    const NAMES: [(Self, &'static str); 5] = [
+    /// Invalidated by a peer's SEND with invalidate (`mkc.en_rinval`). No flag of verbs, which grants it to
+    /// memory windows and fast registrations.
+    pub const REMOTE_INVALIDATE: Self = Self(1 << 30);
+
+    const NAMES: [(Self, &'static str); 6] = [
         (Self::LOCAL_WRITE, "LOCAL_WRITE"),
         (Self::REMOTE_WRITE, "REMOTE_WRITE"),
         (Self::REMOTE_READ, "REMOTE_READ"),
         (Self::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
         (Self::RELAXED_ORDERING, "RELAXED_ORDERING"),
+        (Self::REMOTE_INVALIDATE, "REMOTE_INVALIDATE"),
     ];
 
     /// Whether all of `other` is in `self`.

@@ -75,6 +75,7 @@ impl PrmControl {
             .with_rr(access.contains(Access::REMOTE_READ))
             .with_rw(access.contains(Access::REMOTE_WRITE))
             .with_a(access.contains(Access::REMOTE_ATOMIC))
+            .with_en_rinval(access.contains(Access::REMOTE_INVALIDATE))
             .with_relaxed_ordering_write(relaxed && self.caps.general.relaxed_ordering_write())
             .with_relaxed_ordering_read(relaxed && self.caps.general.relaxed_ordering_read())
             .with_qpn(Mkc::ANY_QP)
