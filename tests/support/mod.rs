@@ -1,0 +1,255 @@
+//! Two connected queue pairs on the software ConnectX, for tests of the whole driver.
+#![allow(dead_code, unreachable_pub, missing_docs)] // each test file uses its part
+
+use mlx5_direct::{
+    Access, Connection, Context, Cq, CqAttr, Mr, Pd, Qp, QpInit,
+    backend::prm::OpenOptions,
+    cqe::CqeOpcode,
+    mlx5::context::QpState,
+    queue::{CompletionError, Flags, Lease, PostList, Remote},
+};
+use mlx5_model::Model;
+use std::time::{Duration, Instant};
+
+/// Nothing in these tests takes longer.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// All that a peer may do.
+pub const ALL: Access =
+    Access(Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0 | Access::REMOTE_ATOMIC.0);
+
+/// A card, from the text of its options.
+pub fn card(options: &str) -> Model {
+    Model::new(options.parse().expect("model options")).expect("a model")
+}
+
+/// Opens function `index` of a card.
+pub fn open(model: &Model, index: usize) -> Context {
+    Context::open(model.function(index).expect("function"), OpenOptions::default()).expect("bring-up")
+}
+
+/// One completion, retired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    pub wr_id: u64,
+    pub n_freed: u32,
+    pub is_send: bool,
+    pub opcode: CqeOpcode,
+    pub byte_len: u32,
+    pub imm: Option<u32>,
+    pub invalidated_rkey: Option<u32>,
+    pub wqe_counter: u16,
+    pub solicited: bool,
+    pub error: Option<CompletionError>,
+}
+
+/// A queue pair with its own memory and completion queue.
+pub struct Side {
+    pub qp: Qp,
+    pub cq: Cq,
+    pub mr: Mr,
+    pub lease: Lease,
+    pub pd: Pd,
+    pub ctx: Context,
+    pub model: Model,
+}
+
+/// What a side is made of.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub init: QpInit,
+    pub connection: Connection,
+    pub cq: CqAttr<'static>,
+    pub mr_bytes: usize,
+    pub access: Access,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            init: QpInit { max_send_sge: 4, max_recv_sge: 4, ..QpInit::default() },
+            connection: Connection::default(),
+            cq: CqAttr { n_cqes: 1024, ..CqAttr::default() },
+            mr_bytes: 1 << 16,
+            access: ALL,
+        }
+    }
+}
+
+impl Side {
+    /// An unconnected side on `ctx`.
+    pub fn new(model: &Model, ctx: &Context, setup: &Setup) -> Self {
+        let pd = ctx.alloc_pd().expect("pd");
+        let cq = ctx.create_cq(&setup.cq).expect("cq");
+        let mut qp = pd.create_qp(&setup.init, &cq, &cq).expect("qp");
+        let mr = pd.alloc_mr(setup.mr_bytes, setup.access).expect("mr");
+        let lease = qp.lease(&mr).expect("lease");
+        Self { qp, cq, mr, lease, pd, ctx: ctx.clone(), model: model.clone() }
+    }
+
+    /// Writes one request and rings.
+    pub fn post(&mut self, write: impl FnOnce(&mut PostList<'_>, Lease)) {
+        let mut list = self.qp.post_list();
+        write(&mut list, self.lease);
+        list.ring();
+    }
+
+    /// Posts a receive over `range` of the side's memory.
+    pub fn recv(&mut self, wr_id: u64, range: std::ops::Range<u64>) {
+        self.qp.post_recv(wr_id, &[self.lease.slice(range)]).expect("post_recv");
+    }
+
+    /// A completion that is there now, retired.
+    pub fn poll(&mut self) -> Option<Done> {
+        let mut poll = self.cq.poll();
+        let wc = poll.next()?;
+        let retired = self.qp.retire(&wc).unwrap_or_else(|error| panic!("{error}: {wc:?}"));
+        Some(Done {
+            wr_id: retired.wr_id,
+            n_freed: retired.n_freed,
+            is_send: wc.is_send(),
+            opcode: wc.opcode(),
+            byte_len: wc.byte_len(),
+            imm: wc.imm(),
+            invalidated_rkey: wc.invalidated_rkey().map(|key| key.get()),
+            wqe_counter: wc.wqe_counter(),
+            solicited: wc.is_solicited(),
+            error: wc.error(),
+        })
+    }
+
+    /// The next completion, waited for.
+    #[track_caller]
+    pub fn done(&mut self) -> Done {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(done) = self.poll() {
+                return done;
+            }
+            if !self.model.step() {
+                assert!(Instant::now() < deadline, "no completion on {:?} in {DEADLINE:?}", self.qp.qpn());
+                // A stepped model is idle: only time brings more.
+                self.model.advance(Duration::from_micros(20));
+            }
+        }
+    }
+
+    /// The next completion, which must be without error.
+    #[track_caller]
+    pub fn ok(&mut self) -> Done {
+        let done = self.done();
+        if let Some(error) = done.error {
+            panic!("request {}: {error}", done.wr_id);
+        }
+        done
+    }
+
+    /// The next completion, which must be an error.
+    #[track_caller]
+    pub fn fails(&mut self) -> CompletionError {
+        let done = self.done();
+        done.error.unwrap_or_else(|| panic!("request {} should have failed: {done:?}", done.wr_id))
+    }
+
+    /// Checks that nothing completes, having let things settle.
+    #[track_caller]
+    pub fn assert_quiet(&mut self) {
+        let until = Instant::now() + Duration::from_millis(20);
+        while self.model.step() || Instant::now() < until {
+            if let Some(done) = self.poll() {
+                panic!("nothing should complete: {done:?}");
+            }
+        }
+    }
+
+    /// The place `offset` bytes in the side's memory, for its peer.
+    pub fn remote(&self, offset: usize) -> Remote {
+        self.mr.remote(offset)
+    }
+
+    /// `len` bytes at `offset` of the side's memory.
+    pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.mr.read(offset, &mut bytes);
+        bytes
+    }
+
+    /// State of the queue pair as the device has it.
+    pub fn device_state(&self) -> QpState {
+        self.qp.query().expect("query_qp").state
+    }
+}
+
+/// Two connected sides. Dropped, it checks that no rule of the model was broken.
+pub struct Pair {
+    pub a: Side,
+    pub b: Side,
+    pub model: Model,
+}
+
+impl Pair {
+    /// Two sides on a card of these options: on its two functions, or on its one.
+    pub fn new(options: &str) -> Self {
+        Self::with(options, &Setup::default(), &Setup::default())
+    }
+
+    /// As [`new`](Self::new), of these makes.
+    pub fn with(options: &str, a: &Setup, b: &Setup) -> Self {
+        let model = card(options);
+        let (ctx_a, ctx_b) = match model.config().ports {
+            1 => {
+                let ctx = open(&model, 0);
+                (ctx.clone(), ctx)
+            }
+            _ => (open(&model, 0), open(&model, 1)),
+        };
+        let (mut side_a, mut side_b) = (Side::new(&model, &ctx_a, a), Side::new(&model, &ctx_b, b));
+        connect(&mut side_a.qp, &mut side_b.qp, &a.connection, &b.connection);
+        Self { a: side_a, b: side_b, model }
+    }
+
+    /// Does what there is to do on a stepped model.
+    pub fn settle(&self) {
+        while self.model.step() {}
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.model.assert_clean();
+        }
+    }
+}
+
+/// Connects two queue pairs to each other.
+pub fn connect(a: &mut Qp, b: &mut Qp, how_a: &Connection, how_b: &Connection) {
+    let to_a = a.address(how_a.port, how_a.gid_index).expect("address");
+    let to_b = b.address(how_b.port, how_b.gid_index).expect("address");
+    a.connect(&to_b, how_a).expect("connect");
+    b.connect(&to_a, how_b).expect("connect");
+}
+
+/// A side that is connected to itself.
+pub fn looped(model: &Model, ctx: &Context, setup: &Setup) -> Side {
+    let mut side = Side::new(model, ctx, setup);
+    let to_self = side.qp.address(1, setup.connection.gid_index).expect("address");
+    side.qp.connect(&to_self, &setup.connection).expect("connect");
+    side
+}
+
+/// Bytes that depend on `seed` and differ from place to place.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+/// SIGNALED, which most tests want.
+pub const SIGNALED: Flags = Flags::SIGNALED;
