@@ -135,7 +135,7 @@ fn main() {
     let rounds = if std::env::args().any(|arg| arg == "--bench") { 400 } else { 3 };
     let (mut rig, mut floor) = (Rig::new(), Floor::new());
     println!(
-        "{:<27}{:>7}{:>7}{:>8}{:>10}{:>10}{:>16}{:>11}{:>11}  target (per request)",
+        "{:<27}{:>7}{:>7}{:>8}{:>10}{:>10}{:>19}{:>11}{:>11}  target (per request)",
         "per request or completion",
         "instr",
         "floor",

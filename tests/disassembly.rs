@@ -86,6 +86,7 @@ fn post_and_poll_call_nothing_and_fence_as_designed() {
         ("hot_recv_batch_16", 0),
         ("hot_poll", 0),
         ("hot_poll_recv", 0),
+        ("hot_poll_empty", 0),
     ];
     for (name, n_fences) in designed {
         let code = listing.get(name).unwrap_or_else(|| panic!("{name} is not in the program"));

@@ -155,3 +155,10 @@ pub fn hot_poll_recv(cq: &mut CompletionQueue, queue: &mut RecvQueue, max: usize
     }
     sum
 }
+
+/// Whether there is nothing to take: the idle loop.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_poll_empty(cq: &mut CompletionQueue) -> bool {
+    cq.poll().next().is_none()
+}

@@ -39,6 +39,8 @@ pub struct RecvQueue {
     ledger: *mut u64,
     mask: u32,
     log_wq_stride: u8,
+    /// Segments that the stride holds.
+    n_segments: u32,
     /// Published WQEs, free-running.
     pi: u32,
     /// Retired WQEs, free-running.
@@ -72,6 +74,7 @@ impl RecvQueue {
             ledger: ledger.as_ptr(),
             mask: (1 << log_wq_size) - 1,
             log_wq_stride,
+            n_segments,
             pi: 0,
             ci: 0,
             capacity: 0,
@@ -117,7 +120,7 @@ impl RecvQueue {
     /// Starts a list of requests. Nothing of it exists for the device before [`RecvList::publish`].
     #[inline(always)]
     pub fn post_list(&mut self) -> RecvList<'_> {
-        RecvList { pi: self.pi, queue: self }
+        RecvList { pi: self.pi, pi_limit: self.ci.wrapping_add(self.capacity), queue: self }
     }
 
     /// Posts one request over leased memory.
@@ -201,6 +204,8 @@ pub struct RecvList<'q> {
     queue: &'q mut RecvQueue,
     /// Index of the next WQE, free-running.
     pi: u32,
+    /// `pi` may go so far.
+    pi_limit: u32,
 }
 
 impl<'q> RecvList<'q> {
@@ -210,7 +215,7 @@ impl<'q> RecvList<'q> {
     /// [`QueueFull`](PostError::QueueFull) and [`WrongState`](PostError::WrongState), with nothing written.
     #[inline(always)]
     pub fn recv(&mut self, wr_id: u64) -> Result<RecvRequest<'_, 'q>, PostError> {
-        if self.pi.wrapping_sub(self.queue.ci) == self.queue.capacity {
+        if self.pi == self.pi_limit {
             return Err(self.queue.refusal());
         }
         let slot = (self.pi & self.queue.mask) as usize;
@@ -222,7 +227,7 @@ impl<'q> RecvList<'q> {
     /// Publishes the list: the only point at which the device learns of it. Receive queues have no doorbell.
     #[inline(always)]
     pub fn publish(self) {
-        let Self { queue, pi } = self;
+        let Self { queue, pi, .. } = self;
         queue.pi = pi;
         // The device fetches WQEs up to the record's count: they are complete before it says so.
         before_doorbell_record();
@@ -298,8 +303,7 @@ impl RecvRequest<'_, '_> {
     /// Ends the request: it is in the list now, and posted when the list is published.
     #[inline(always)]
     pub fn finish(mut self) {
-        let n_segments = 1 << self.list.queue.log_wq_stride >> 4;
-        if self.n_sge < n_segments {
+        if self.n_sge < self.list.queue.n_segments {
             self.push(DataSeg::terminator());
         }
         let slot = (self.list.pi & self.list.queue.mask) as usize;
