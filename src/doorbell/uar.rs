@@ -1,6 +1,6 @@
 //! UAR pages and the registers in them: where doorbells are rung.
 
-use super::{before_doorbell, flush_write_combining};
+use super::{before_consumer_index, before_doorbell, flush_write_combining};
 use crate::mlx5::{
     be::{Be32, Be64},
     uar::{
@@ -48,6 +48,8 @@ impl UarPage {
     /// Publishes an event queue's consumer index, and arms the queue if `arm`.
     #[inline]
     pub fn update_eq(&self, doorbell: EqDoorbell, arm: bool) {
+        // The device may write the slots again once it knows the index: all reading is done.
+        before_consumer_index();
         before_doorbell(self.write_combining);
         let value = Be32::from_raw(u32::from_ne_bytes(doorbell.to_bytes()));
         let offset = if arm { EQ_DOORBELL_ARM } else { EQ_DOORBELL_NOARM };
