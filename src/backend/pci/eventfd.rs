@@ -89,4 +89,33 @@ mod tests {
         assert!(event.wait(Duration::MAX).unwrap());
         assert!(event.clear() && !event.clear());
     }
+
+    /// Case L9: signals do not shorten a sleep, nor fail it.
+    #[test]
+    fn signal_during_command() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        // SAFETY: an all-zero sigaction is valid, and the handler does nothing. Without SA_RESTART, every
+        // system call that sleeps is interrupted.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        }
+        let event = EventFd::new().unwrap();
+        let start = Instant::now();
+        // SAFETY: names the calling thread.
+        let sleeper = unsafe { libc::pthread_self() };
+        std::thread::scope(|scope| {
+            let signals = scope.spawn(move || {
+                for _ in 0..20 {
+                    std::thread::sleep(Duration::from_millis(5));
+                    // SAFETY: the thread lives until the scope ends.
+                    assert_eq!(unsafe { libc::pthread_kill(sleeper, libc::SIGUSR1) }, 0);
+                }
+            });
+            assert!(!event.wait(Duration::from_millis(200)).unwrap());
+            assert!(start.elapsed() >= Duration::from_millis(200));
+            signals.join().unwrap();
+        });
+    }
 }

@@ -4,6 +4,8 @@
 //! ConnectX, a card through VFIO, a device served over vfio-user.
 
 mod eventfd;
+#[cfg(test)]
+pub(crate) mod fake;
 
 pub use eventfd::EventFd;
 

@@ -376,3 +376,6 @@ impl CommandQueue {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

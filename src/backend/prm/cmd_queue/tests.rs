@@ -1,0 +1,227 @@
+use super::*;
+use crate::backend::pci::fake::{Answer, FakeFunction};
+
+const NOP: CmdOpcode = CmdOpcode::NOP;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn queue(timeout: Duration) -> (Arc<FakeFunction>, CommandQueue) {
+    let fake = Arc::new(FakeFunction::new());
+    let function: Arc<dyn PciFunction> = fake.clone();
+    let dma = DmaSpace::new(Arc::clone(&function));
+    let health = Arc::new(Health::new(Arc::clone(&function)));
+    (fake, CommandQueue::new(function, dma, health, timeout).unwrap())
+}
+
+/// A NOP of `len` bytes that differs from others by `seed`.
+fn input(len: usize, seed: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..len.max(16)).map(|i| (i * 7 + i / 251 + seed) as u8).collect();
+    bytes[..8].copy_from_slice(&MboxIn::new().with_opcode(NOP).to_bytes()[..8]);
+    bytes.truncate(len.max(16));
+    bytes
+}
+
+fn echo(queue: &CommandQueue, lane: Lane, in_len: usize, out_len: usize, seed: usize) -> Result<()> {
+    let input = input(in_len, seed);
+    let mut output = vec![0xa5; out_len];
+    queue.exec_bytes(lane, &input, &mut output)?;
+    let mut expected = vec![0; 8];
+    expected.extend(&input[8..]);
+    expected.resize(out_len.max(expected.len()), 0);
+    assert_eq!(output, expected[..out_len], "{in_len} bytes in, {out_len} out");
+    Ok(())
+}
+
+fn wait_for(condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < 10 * SECOND);
+        std::thread::yield_now();
+    }
+}
+
+/// Case L8.
+#[test]
+fn mailbox_chaining() {
+    let lengths = [8, 15, 16, 17, 511, 512, 513, 527, 528, 529, 1040, 4096, 4097, 4112, 5000, 100 << 10];
+    for signed in [false, true] {
+        let (fake, queue) = queue(10 * SECOND);
+        if signed {
+            fake.sign();
+            queue.use_signatures(true);
+        }
+        let mappings = fake.n_mappings();
+        for in_len in lengths {
+            for out_len in lengths {
+                echo(&queue, Lane::Regular, in_len, out_len, in_len + out_len).unwrap();
+            }
+        }
+        assert_eq!(fake.broken(), [""; 0]);
+        assert_eq!(fake.n_mappings(), mappings, "large chains were not given back");
+        queue.release();
+        assert_eq!(fake.n_mappings(), 0);
+    }
+}
+
+/// Case L6: 32 in flight complete in any order.
+#[test]
+fn command_parallel_timeout_cancel() {
+    let (fake, queue) = queue(30 * SECOND);
+    for round in 0..20 {
+        fake.hold(true);
+        std::thread::scope(|scope| {
+            let queue = &queue;
+            for n in 0..40 {
+                scope.spawn(move || echo(queue, Lane::Regular, 64 + 100 * n, 600, n).unwrap());
+            }
+            scope.spawn(move || echo(queue, Lane::Pages, 700, 700, 99).unwrap());
+            wait_for(|| fake.waiting().len() == 32);
+            let mut slots = fake.waiting();
+            slots.sort_unstable();
+            assert_eq!(slots, (0..32).collect::<Vec<_>>());
+            // An order of its own in each round; 13 has no factor in common with 32.
+            for n in 0..32 {
+                fake.complete((n * 13 + round) % 32);
+            }
+            // The nine that found no slot at first.
+            wait_for(|| fake.waiting().len() == 9);
+            fake.hold(false);
+        });
+    }
+    assert_eq!(fake.broken(), [""; 0]);
+}
+
+#[test]
+fn the_last_slot_is_for_pages() {
+    let (fake, queue) = queue(10 * SECOND);
+    fake.hold(true);
+    std::thread::scope(|scope| {
+        let queue = &queue;
+        for n in 0..31 {
+            scope.spawn(move || echo(queue, Lane::Regular, 16, 16, n).unwrap());
+        }
+        wait_for(|| fake.waiting().len() == 31);
+        scope.spawn(move || echo(queue, Lane::Pages, 16, 16, 0).unwrap());
+        wait_for(|| fake.waiting().len() == 32);
+        assert_eq!(fake.waiting()[31], 31);
+        fake.complete(31);
+        fake.hold(false);
+    });
+}
+
+#[test]
+fn a_late_completion_is_harmless() {
+    let (fake, queue) = queue(SECOND);
+    fake.hold(true);
+    std::thread::scope(|scope| {
+        for n in 0..31 {
+            let queue = &queue;
+            scope.spawn(move || {
+                let late = echo(queue, Lane::Regular, 700, 700, n).unwrap_err();
+                assert!(late.to_string().contains("NOP (0x80d) in slot"), "{late}");
+            });
+        }
+    });
+    // Nothing is reused while the device has it.
+    let full = echo(&queue, Lane::Regular, 16, 16, 0).unwrap_err().to_string();
+    assert!(full.contains("31 of 31 are stuck"), "{full}");
+    assert_eq!(fake.waiting().len(), 31);
+    // The pages lane does not suffer.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(|| fake.waiting().contains(&31));
+            fake.complete(31);
+        });
+        echo(&queue, Lane::Pages, 16, 16, 0).unwrap();
+    });
+    fake.complete(5);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(|| fake.waiting().last() == Some(&5));
+            fake.complete(5);
+        });
+        echo(&queue, Lane::Regular, 700, 700, 1).unwrap();
+    });
+    fake.hold(false);
+    for n in 0..100 {
+        echo(&queue, Lane::Regular, 5000, 5000, n).unwrap();
+    }
+    assert_eq!(fake.broken(), [""; 0]);
+}
+
+/// Case L7.
+#[test]
+fn command_delivery_and_status_errors() {
+    let (fake, queue) = queue(10 * SECOND);
+    for &(name, bits) in DeliveryStatus::TABLE.1.iter().filter(|(_, bits)| *bits != 0) {
+        let status = DeliveryStatus(bits as u8);
+        fake.answer_next(Answer::Delivery(status));
+        let error = echo(&queue, Lane::Regular, 16, 16, 0).unwrap_err();
+        assert!(matches!(error, Error::Delivery { opcode: NOP, status: at } if at == status));
+        assert!(
+            error.to_string().contains(name) && !error.to_string().contains("does not define"),
+            "{error}"
+        );
+    }
+    for &(name, bits) in CmdStatus::TABLE.1.iter().filter(|(_, bits)| *bits != 0) {
+        let status = CmdStatus(bits as u8);
+        fake.answer_next(Answer::Status(status, 0xdead_0000 + bits as u32));
+        let error = echo(&queue, Lane::Regular, 16, 16, 0).unwrap_err();
+        assert!(matches!(error, Error::Command { opcode: NOP, op_mod: 0, status: at, syndrome }
+            if at == status && syndrome == 0xdead_0000 + bits as u32));
+        assert!(
+            error.to_string().contains(name) && !error.to_string().contains("does not define"),
+            "{error}"
+        );
+    }
+    fake.answer_next(Answer::Status(CmdStatus(0x77), 0));
+    let unknown = echo(&queue, Lane::Regular, 16, 16, 0).unwrap_err().to_string();
+    assert!(unknown.contains("0x77") && unknown.contains("does not define"), "{unknown}");
+    echo(&queue, Lane::Regular, 16, 16, 0).unwrap();
+}
+
+#[test]
+fn an_unsigned_answer_is_refused() {
+    let (fake, queue) = queue(10 * SECOND);
+    queue.use_signatures(true);
+    // The fake signs entries only.
+    let unsigned = echo(&queue, Lane::Regular, 1001, 1001, 3).unwrap_err();
+    assert!(matches!(unsigned, Error::Protocol(_)), "{unsigned}");
+    fake.sign();
+    echo(&queue, Lane::Regular, 1001, 1001, 3).unwrap();
+}
+
+#[test]
+fn a_dead_device_ends_all_waits() {
+    let (fake, queue) = queue(60 * SECOND);
+    fake.hold(true);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let queue = &queue;
+        for n in 0..40 {
+            scope.spawn(move || {
+                let gone = echo(queue, Lane::Regular, 16, 16, n).unwrap_err();
+                assert!(matches!(gone, Error::DeviceGone(Gone::Pci)), "{gone}");
+            });
+        }
+        wait_for(|| fake.waiting().len() == 31);
+        fake.set_register(regs::HEALTH_FW_VER, regs::ALL_ONES);
+    });
+    assert!(start.elapsed() < 10 * SECOND);
+}
+
+#[test]
+fn a_foreign_interface_is_refused() {
+    for (offset, value, rule) in [
+        (regs::CMDIF_REV_FW_SUB, 4 << 16, "revision 4"),
+        (regs::CMDQ_ADDR_L_SZ, 0x66, "2^6 entries"),
+        (regs::CMDQ_ADDR_L_SZ, 0x55, "2^5 bytes"),
+    ] {
+        let fake = Arc::new(FakeFunction::new());
+        fake.set_register(offset, value);
+        let function: Arc<dyn PciFunction> = fake;
+        let dma = DmaSpace::new(Arc::clone(&function));
+        let health = Arc::new(Health::new(Arc::clone(&function)));
+        let text = CommandQueue::new(function, dma, health, SECOND).unwrap_err().to_string();
+        assert!(text.contains(rule), "{text}");
+    }
+}
