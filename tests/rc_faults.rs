@@ -1,0 +1,156 @@
+//! Through driver, device and a bad cable: every operation is still done exactly once and in order
+//! (`psn_and_ack_rules`, end to end).
+
+use mlx5_direct::{
+    Access, Connection, Context, Cq, CqAttr, Mr, Qp, QpInit,
+    backend::prm::OpenOptions,
+    queue::{Flags, Lease},
+};
+use mlx5_model::{
+    Model,
+    wire::{Fate, Port},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % n
+    }
+}
+
+struct Side {
+    qp: Qp,
+    cq: Cq,
+    mr: Mr,
+    lease: Lease,
+}
+
+fn side(context: &Context) -> Side {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqAttr { n_cqes: 256, ..CqAttr::default() }).unwrap();
+    let mut qp = pd.create_qp(&QpInit::default(), &cq, &cq).unwrap();
+    let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let mr = pd.alloc_mr(1 << 20, all).unwrap();
+    let lease = qp.lease(&mr).unwrap();
+    Side { qp, cq, mr, lease }
+}
+
+/// Runs the card until `n` completions were taken from both sides together.
+fn complete(model: &Model, sides: &mut [Side; 2], n: usize) -> Vec<(usize, u64)> {
+    let mut done = Vec::new();
+    for _ in 0..2_000_000 {
+        let busy = model.step();
+        for (index, side) in sides.iter_mut().enumerate() {
+            let mut poll = side.cq.poll();
+            while let Some(wc) = poll.next() {
+                wc.status().unwrap();
+                done.push((index, side.qp.retire(&wc).unwrap().wr_id));
+            }
+        }
+        if done.len() >= n {
+            return done;
+        }
+        if !busy {
+            model.advance(Duration::from_micros(50));
+        }
+    }
+    panic!("{} of {n} completions", done.len());
+}
+
+#[test]
+fn psn_and_ack_rules() {
+    let n_troubled = Arc::new(AtomicUsize::new(0));
+    for seed in 0..12 {
+        let n_troubled = Arc::clone(&n_troubled);
+        let model = Model::new("ports=2,drive=step".parse().unwrap()).unwrap();
+        let contexts =
+            [0, 1].map(|port| Context::open(model.function(port).unwrap(), OpenOptions::default()).unwrap());
+        let mut sides = [side(&contexts[0]), side(&contexts[1])];
+        let connection = Connection { timeout: 6, ..Connection::default() };
+        let addresses = [0, 1].map(|n: usize| sides[n].qp.address(1, connection.gid_index).unwrap());
+        for (n, side) in sides.iter_mut().enumerate() {
+            side.qp.connect(&addresses[1 - n], &connection).unwrap();
+        }
+        let mut rng = Rng(seed);
+        let mut weather = Rng(seed ^ 0xabcd);
+        model.interfere(Some(Box::new(move |_: Port, _: Port, frame: &mut Vec<u8>| {
+            let luck = weather.below(100);
+            n_troubled.fetch_add(usize::from(luck < 13), Ordering::Relaxed);
+            match luck {
+                0..3 => Fate::Drop,
+                3..6 => Fate::Duplicate { copies: 2 },
+                6..9 => Fate::Reorder { frames: 3 },
+                9..11 => Fate::Delay { ns: weather.below(100_000) },
+                11..13 => {
+                    let bit = weather.below(frame.len() as u64 * 8) as usize;
+                    frame[bit / 8] ^= 1 << (bit % 8);
+                    Fate::Deliver
+                }
+                _ => Fate::Deliver,
+            }
+        })));
+        let mut sum = 0u64;
+        sides[1].mr.store_u64(0xf_f000, 0);
+        for round in 0..20u64 {
+            let [near, far] = &mut sides;
+            let len = 1 + rng.below(40_000) as usize;
+            let data: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+            near.mr.write(0, &data);
+            let end = len as u64;
+            far.qp.post_recv(1000 + round, &[far.lease.slice(0x10000..0x1a000)]).unwrap();
+            let add = rng.below(1 << 40);
+            let mut list = near.qp.post_list();
+            list.rdma_write(1, far.mr.remote(0x20000), Flags::NONE)
+                .unwrap()
+                .local(near.lease, 0..end)
+                .unwrap()
+                .finish();
+            list.rdma_read(2, far.mr.remote(0x20000), Flags::SIGNALED)
+                .unwrap()
+                .local(near.lease, 0x40000..0x40000 + end)
+                .unwrap()
+                .finish();
+            list.fetch_add(3, far.mr.remote(0xf_f000), add, Flags::SIGNALED)
+                .unwrap()
+                .local(near.lease, 0xf_f000)
+                .unwrap()
+                .finish();
+            list.send_imm(4, round as u32, Flags::SIGNALED)
+                .unwrap()
+                .local(near.lease, 0..end)
+                .unwrap()
+                .finish();
+            list.ring();
+            let done = complete(&model, &mut sides, 4);
+            let of = |n| done.iter().filter(|d| d.0 == n).map(|d| d.1).collect::<Vec<_>>();
+            assert_eq!((of(0), of(1)), (vec![2, 3, 4], vec![1000 + round]), "seed {seed}");
+            let read = |side: &Side, at: usize| {
+                let mut bytes = vec![0; len];
+                side.mr.read(at, &mut bytes);
+                bytes
+            };
+            assert!(read(&sides[1], 0x20000) == data, "seed {seed}: WRITE");
+            assert!(read(&sides[0], 0x40000) == data, "seed {seed}: READ");
+            assert!(read(&sides[1], 0x10000) == data, "seed {seed}: SEND");
+            assert_eq!(sides[0].mr.load_u64(0xf_f000), sum, "seed {seed}: old value");
+            sum = sum.wrapping_add(add);
+            assert_eq!(sides[1].mr.load_u64(0xf_f000), sum, "seed {seed}: sum");
+        }
+        model.assert_clean();
+    }
+    let n_troubled = n_troubled.load(Ordering::Relaxed);
+    assert!(n_troubled > 1000, "only {n_troubled} frames met with trouble");
+}
