@@ -13,6 +13,7 @@ pub mod ids;
 pub mod init_segment;
 pub mod layout;
 mod lists;
+pub mod pci;
 pub mod record;
 pub mod uar;
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::config::Part;
+use mlx5_direct::mlx5::pci::{DeviceControl, PciCommand, VENDOR_ID};
 
 /// Bytes of config space.
 const LEN_BYTES: usize = 4096;
@@ -12,7 +13,7 @@ const MSIX_TABLE: u32 = 0x2000;
 /// MSI-X pending bits in BAR0.
 const MSIX_PBA: u32 = 0x3000;
 
-const COMMAND: usize = 0x04;
+const COMMAND: usize = PciCommand::OFFSET as usize;
 const BAR0: usize = 0x10;
 const CAP_PM: u8 = 0x40;
 const CAP_PCIE: u8 = 0x60;
@@ -39,13 +40,13 @@ pub(crate) struct ConfigSpace {
 impl ConfigSpace {
     pub(crate) fn new(part: Part, n_vectors: u16, multi_function: bool) -> Self {
         let mut space = Self { bytes: vec![0; LEN_BYTES], writable: vec![0; LEN_BYTES] };
-        space.put(0x00, &0x15b3u16.to_le_bytes());
+        space.put(0x00, &VENDOR_ID.to_le_bytes());
         space.put(0x02, &part.device_id().to_le_bytes());
         space.put(0x06, &0x0010u16.to_le_bytes()); // status: capability list
         space.put(0x09, &[0x00, 0x00, 0x02]); // Ethernet controller
         space.put(0x0e, &[if multi_function { 0x80 } else { 0 }]);
         space.put(BAR0, &0x0000_000cu32.to_le_bytes()); // 64 bits, prefetchable
-        space.put(0x2c, &0x15b3u16.to_le_bytes());
+        space.put(0x2c, &VENDOR_ID.to_le_bytes());
         space.put(0x2e, &0x0008u16.to_le_bytes());
         space.put(0x34, &[CAP_PM]);
         space.put(CAP_PM.into(), &[0x01, CAP_PCIE, 0x03, 0x00]);
@@ -86,25 +87,26 @@ impl ConfigSpace {
         for (at, byte) in (usize::from(offset)..LEN_BYTES).zip(bytes) {
             let mask = self.writable[at];
             self.bytes[at] = self.bytes[at] & !mask | byte & mask;
-            if at == DEVICE_CONTROL + 1 && byte & 0x80 != 0 {
+            let control = DeviceControl::from_bits(u16::from(*byte) << 8);
+            if at == DEVICE_CONTROL + 1 && control.initiate_flr() {
                 effect = Effect::Reset;
             }
         }
         effect
     }
 
-    fn command(&self) -> u16 {
-        u16::from_le_bytes([self.bytes[COMMAND], self.bytes[COMMAND + 1]])
+    fn command(&self) -> PciCommand {
+        PciCommand::from_bits(u16::from_le_bytes([self.bytes[COMMAND], self.bytes[COMMAND + 1]]))
     }
 
     /// Whether registers answer.
     pub(crate) fn memory_enabled(&self) -> bool {
-        self.command() & 2 != 0
+        self.command().memory()
     }
 
     /// Whether the function may read and write memory and interrupt.
     pub(crate) fn bus_master(&self) -> bool {
-        self.command() & 4 != 0
+        self.command().bus_master()
     }
 }
 

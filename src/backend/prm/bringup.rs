@@ -30,6 +30,7 @@ use crate::{
         context::NicVportContext,
         init_segment::{CmdifRevFwSub, FwRev, Initializing},
         layout::Layout,
+        pci::{PciCommand, VENDOR_ID},
     },
 };
 use std::{
@@ -42,10 +43,6 @@ use zerocopy::IntoBytes;
 const CAP_BYTES: usize = 4096;
 /// Pause between two looks at `initializing`.
 const INIT_POLL: Duration = Duration::from_millis(2);
-/// PCI vendor id of NVIDIA networking.
-const VENDOR_ID: u16 = 0x15b3;
-/// PCI command register: memory space and bus master.
-const PCI_COMMAND: (u16, u8) = (4, 0x6);
 /// `cmdif_checksum`: both sides sign.
 const CHECKSUM_ENABLED: u8 = 3;
 /// The queue pairs that Linux asks for: 2^18.
@@ -96,11 +93,10 @@ pub(super) fn attach(function: Arc<dyn PciFunction>, options: &OpenOptions) -> R
             reason: format!("0x{:04x}, this driver drives 0x{VENDOR_ID:04x}", u16::from_le_bytes(vendor)),
         });
     }
-    let (register, bits) = PCI_COMMAND;
     let mut command = [0; 2];
-    function.config_read(register, &mut command).map_err(config)?;
-    command[0] |= bits;
-    function.config_write(register, &command).map_err(config)?;
+    function.config_read(PciCommand::OFFSET, &mut command).map_err(config)?;
+    let command = PciCommand::from_bits(u16::from_le_bytes(command)).with_memory(true).with_bus_master(true);
+    function.config_write(PciCommand::OFFSET, &command.into_bits().to_le_bytes()).map_err(config)?;
 
     let health = Arc::new(Health::new(Arc::clone(&function)));
     wait_initialised(&*function, &health, options.fw_init_timeout)?;
