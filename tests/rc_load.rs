@@ -93,12 +93,16 @@ fn e17_mixed_random_ops() {
             }
             outstanding[which] += 1;
             if outstanding[which] == 8 {
-                (0..8).for_each(|_| drop(a.ok()));
+                for _ in 0..8 {
+                    a.ok();
+                }
                 outstanding[which] = 0;
             }
         }
         for (which, (a, b)) in pairs.iter_mut().enumerate() {
-            (0..outstanding[which]).for_each(|_| drop(a.ok()));
+            for _ in 0..outstanding[which] {
+                a.ok();
+            }
             assert!(a.bytes(0, 1 << 15) == expected[which].0, "seed {seed}: queue pair {which}, requester");
             assert!(b.bytes(0, 1 << 15) == expected[which].1, "seed {seed}: queue pair {which}, responder");
         }
@@ -213,7 +217,9 @@ fn g8_atomic_race_n_clients() {
                 list.fetch_add(1, remote.0, 3, SIGNALED).unwrap().local(memory, 0).unwrap().finish();
             });
         }
-        clients.iter_mut().for_each(|(a, _)| drop(a.ok()));
+        for (a, _) in &mut clients {
+            a.ok();
+        }
     }
     assert_eq!(target.mr.load_u64(0), CLIENTS * ADDS * 3);
     for (i, (a, _)) in clients.iter_mut().enumerate() {
