@@ -1,2 +1,43 @@
-//! Placeholder.
-fn main() {}
+//! The `mlx5` command: run, measure and explain mlx5 devices.
+//!
+//! Exit code 0: done. 1: it failed. 2: what was asked breaks a rule, which the message names.
+#![forbid(unsafe_code)]
+
+mod args;
+mod device;
+mod endpoint;
+mod explain;
+mod failure;
+mod info;
+mod payload;
+mod plan;
+mod report;
+mod run;
+mod traffic;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::{
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = match &cli.command {
+        Command::Pingpong(args) => run::pingpong(args, &mut out),
+        Command::Lat(args) => run::lat(args, &mut out),
+        Command::Bw(args) => run::bw(args, &mut out),
+        Command::Info(args) => info::info(args, &mut out),
+    };
+    let result = result.and_then(|()| Ok(out.flush()?));
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    // What was printed before the failure belongs before it. A second failure would add nothing.
+    let _ = out.flush();
+    if let Some(message) = failure.message() {
+        // Nobody to tell if standard error is closed too.
+        let _ = writeln!(io::stderr(), "error: {message}");
+    }
+    failure.code()
+}

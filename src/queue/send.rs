@@ -206,6 +206,11 @@ impl SendQueue {
         self.mask + 1
     }
 
+    /// Most WQEBBs of a single request that BlueFlame carries to the device; 0 if it is not used.
+    pub fn blue_flame_max_wqebbs(&self) -> u32 {
+        self.blue_flame_max_wqebbs
+    }
+
     /// WQEBBs posted and not yet retired.
     pub fn n_outstanding(&self) -> u32 {
         self.pi.wrapping_sub(self.ci)

@@ -1,0 +1,168 @@
+//! The command line, as it is written.
+
+use crate::plan::Op;
+use clap::{Args, Parser, Subcommand, value_parser};
+
+/// Kernel-bypass driver for mlx5 NICs, and a software ConnectX to run it on.
+#[derive(Debug, Parser)]
+#[command(name = "mlx5", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Exchange messages between two RC queue pairs and print the latency histogram
+    Pingpong(Pingpong),
+    /// Measure the latency of one operation
+    Lat(Traffic),
+    /// Measure bandwidth and message rate of one operation
+    Bw(Traffic),
+    /// Show a device as ibv_devinfo -v does: firmware, limits, ports, GIDs
+    Info(Info),
+}
+
+/// Which device to use.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeviceArg {
+    /// `model` is the software ConnectX, with options as in `model:ports=2,mtu=4096,bar=trapped`
+    #[arg(long, default_value = "model", value_name = "KIND[:OPTIONS]")]
+    pub(crate) device: String,
+}
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    pub(crate) device: DeviceArg,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `pingpong`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Pingpong {
+    /// Bytes of a message (64, 4k, 1m)
+    #[arg(long, default_value = "64", value_name = "BYTES", value_parser = size)]
+    pub(crate) size: u32,
+    /// Round trips to measure
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) iters: u64,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Arguments of `lat` and `bw`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Traffic {
+    /// The operation
+    #[arg(long, value_enum, default_value_t = Op::Send)]
+    pub(crate) op: Op,
+    /// Bytes of a message: one size, a list, or a sweep in powers of two. Atomics are always 8 bytes.
+    /// Default: 64 for lat, 64k for bw
+    #[arg(long, value_name = "BYTES|A,B|FROM..TO", value_parser = Sizes::parse)]
+    pub(crate) size: Option<Sizes>,
+    /// Operations of each size, shared among the queue pairs. Default: 10000, fewer where messages are long
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) iters: Option<u64>,
+    /// Requests posted by one doorbell; of `lat`, messages in one exchange
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) batch: u32,
+    /// Requests that each queue holds
+    #[arg(long, default_value_t = 128, value_name = "N", value_parser = value_parser!(u32).range(1..=32_768))]
+    pub(crate) depth: u32,
+    /// Queue pairs, in turn
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = value_parser!(u32).range(1..=65_536))]
+    pub(crate) qps: u32,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What every traffic command takes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    pub(crate) device: DeviceArg,
+    /// Carry the message in the WQE itself
+    #[arg(long)]
+    pub(crate) inline: bool,
+    /// Ask for a completion of every Nth send request only
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) signal_every: u32,
+    /// Sleep for completion events instead of polling
+    #[arg(long)]
+    pub(crate) events: bool,
+    /// Seed of the payload, against which everything is checked
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    pub(crate) seed: u64,
+    /// Give up when nothing happens for so long
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=3600))]
+    pub(crate) timeout: u32,
+    /// Print the first WQE, its doorbell and its CQE, field by field
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) explain: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Message sizes, in the order to run them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sizes(pub(crate) Vec<u32>);
+
+impl Sizes {
+    fn parse(text: &str) -> Result<Self, String> {
+        let Some((from, to)) = text.split_once("..") else {
+            return text.split(',').map(size).collect::<Result<_, _>>().map(Self);
+        };
+        let (from, to) = (size(from)?.max(1), size(to)?);
+        if from > to {
+            return Err(format!("the sweep is empty: {from} is above {to}"));
+        }
+        Ok(Self(std::iter::successors(Some(from), |n| n.checked_mul(2)).take_while(|n| *n <= to).collect()))
+    }
+}
+
+/// A size in bytes, with k, m or g for powers of 1024.
+fn size(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(format!(
+            "`{text}` is not a size in bytes: write 64, 4k, 1m, a list 1,64 or a sweep 1..64k"
+        ));
+    }
+    let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| format!("{text} bytes are more than the {} that a size can be", u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_sweeps() {
+        assert_eq!(Sizes::parse("64"), Ok(Sizes(vec![64])));
+        assert_eq!(Sizes::parse("4k"), Ok(Sizes(vec![4096])));
+        assert_eq!(Sizes::parse("0,7,1m"), Ok(Sizes(vec![0, 7, 1 << 20])));
+        assert_eq!(Sizes::parse("2..16"), Ok(Sizes(vec![2, 4, 8, 16])));
+        assert_eq!(Sizes::parse("0..4"), Ok(Sizes(vec![1, 2, 4])));
+        assert_eq!(Sizes::parse("1g..3g"), Ok(Sizes(vec![1 << 30, 1 << 31])));
+        for bad in ["", "x", "4g", "-1", "+1", "8..4", "..", "99999999999", "k", "1,", "1é"] {
+            assert!(Sizes::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

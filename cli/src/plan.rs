@@ -1,0 +1,268 @@
+//! What traffic to run, checked against the rules before anything is made.
+
+use crate::{
+    args::{Common, Pingpong, Traffic},
+    failure::Failure,
+};
+use clap::ValueEnum;
+use mlx5_direct::backend::DeviceAttr;
+use std::time::Duration;
+
+/// The operation to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Op {
+    /// SEND into a posted receive
+    Send,
+    /// RDMA WRITE; the target polls its memory for it
+    Write,
+    /// RDMA WRITE with immediate data, which consumes a receive
+    WriteImm,
+    /// RDMA READ
+    Read,
+    /// Compare-and-swap of 8 bytes
+    Cas,
+    /// Fetch-and-add of 8 bytes
+    Faa,
+}
+
+impl Op {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::WriteImm => "write-imm",
+            Self::Read => "read",
+            Self::Cas => "cas",
+            Self::Faa => "faa",
+        }
+    }
+
+    /// Whether it works on 8 bytes.
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Self::Cas | Self::Faa)
+    }
+
+    /// Whether it consumes a receive request of the peer.
+    pub(crate) fn takes_recv(self) -> bool {
+        matches!(self, Self::Send | Self::WriteImm)
+    }
+
+    /// Whether it brings data back, so that its completion is the arrival.
+    pub(crate) fn fetches(self) -> bool {
+        matches!(self, Self::Read | Self::Cas | Self::Faa)
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// Half a round trip, or the time to completion of what fetches.
+    Latency,
+    /// Bytes and messages a second.
+    Bandwidth,
+}
+
+/// A run of traffic of one size.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) op: Op,
+    pub(crate) size: u32,
+    /// Exchanges in all (latency) or requests in all (bandwidth).
+    pub(crate) iters: u64,
+    pub(crate) inline: bool,
+    pub(crate) batch: u32,
+    pub(crate) depth: u32,
+    pub(crate) signal_every: u32,
+    pub(crate) events: bool,
+    pub(crate) qps: u32,
+    pub(crate) seed: u64,
+    pub(crate) timeout: Duration,
+    pub(crate) explain: bool,
+}
+
+/// Registered memory that one end may take.
+const MAX_MEMORY_BYTES: u64 = 2 << 30;
+
+/// Memory in which bandwidth runs spread their messages.
+const WINDOW_BYTES: u64 = 16 << 20;
+
+impl Plan {
+    fn new(common: &Common, op: Op, size: u32) -> Self {
+        Self {
+            op,
+            size,
+            iters: 1,
+            inline: common.inline,
+            batch: 1,
+            depth: 128,
+            signal_every: common.signal_every,
+            events: common.events,
+            qps: 1,
+            seed: common.seed,
+            timeout: Duration::from_secs(common.timeout.into()),
+            explain: common.explain,
+        }
+    }
+
+    /// The plan of `pingpong`.
+    pub(crate) fn pingpong(args: &Pingpong) -> Result<Self, Failure> {
+        let plan = Self { iters: args.iters, ..Self::new(&args.common, Op::Send, args.size) };
+        plan.check(Measure::Latency)?;
+        Ok(plan)
+    }
+
+    /// The plans of `lat` or `bw`, one for each size.
+    pub(crate) fn traffic(args: &Traffic, measure: Measure) -> Result<Vec<Self>, Failure> {
+        let sizes = match (&args.size, measure) {
+            (Some(sizes), _) => sizes.0.clone(),
+            (None, _) if args.op.is_atomic() => vec![8],
+            (None, Measure::Latency) => vec![64],
+            (None, Measure::Bandwidth) => vec![64 << 10],
+        };
+        let plan = |size: u32| {
+            // About 1 GiB, so that a sweep to the longest messages ends.
+            let default_iters = (1u64 << 30).checked_div(size.into()).map_or(10_000, |n| n.clamp(4, 10_000));
+            let plan = Self {
+                iters: args.iters.unwrap_or(default_iters),
+                batch: args.batch,
+                depth: args.depth,
+                qps: args.qps,
+                ..Self::new(&args.common, args.op, size)
+            };
+            plan.check(measure)?;
+            Ok(plan)
+        };
+        sizes.into_iter().map(plan).collect()
+    }
+
+    /// Slots for messages that each queue pair has in memory.
+    pub(crate) fn slots(&self, measure: Measure) -> u32 {
+        match measure {
+            Measure::Latency => self.batch,
+            Measure::Bandwidth => {
+                let fit = WINDOW_BYTES / (self.stride() * u64::from(self.qps));
+                // At most `depth`, so it fits.
+                fit.clamp(1, self.depth.into()) as u32
+            }
+        }
+    }
+
+    /// Distance of two slots in bytes.
+    pub(crate) fn stride(&self) -> u64 {
+        u64::from(self.size).max(1).next_multiple_of(64)
+    }
+
+    /// Bytes of one of the two halves of an end's memory.
+    pub(crate) fn half_bytes(&self, measure: Measure) -> u64 {
+        self.stride() * u64::from(self.slots(measure)) * u64::from(self.qps)
+    }
+
+    /// Rules that need no device.
+    fn check(&self, measure: Measure) -> Result<(), Failure> {
+        let name = self.op.name();
+        let rule = |text: String| Err(Failure::Usage(text));
+        if self.inline && self.op.fetches() {
+            return rule(format!("--inline with --op {name}: inline data is sent, and {name} fetches"));
+        }
+        if self.op.is_atomic() && self.size != 8 {
+            return rule(format!(
+                "--size {} with --op {name}: atomics are of 8 bytes; leave --size out",
+                self.size
+            ));
+        }
+        let latency = measure == Measure::Latency;
+        if latency && self.op == Op::Write && self.size == 0 {
+            return rule(
+                "--size 0 with --op write: the target polls the last byte, so there must be one".into(),
+            );
+        }
+        if latency && self.op == Op::Write && self.events {
+            return rule(
+                "--events with lat --op write: an RDMA WRITE makes no completion at its target, so there is \
+                 nothing to sleep for; use --op write-imm"
+                    .into(),
+            );
+        }
+        if self.batch > self.depth {
+            return rule(format!(
+                "--batch {} is more than the {} requests that the queue holds; raise --depth",
+                self.batch, self.depth
+            ));
+        }
+        if u64::from(self.signal_every) - 1 + u64::from(self.batch) > u64::from(self.depth) {
+            return rule(format!(
+                "--signal-every {} with --batch {} can leave {} silent requests in a queue of {}, which then \
+                 has no room for a batch; raise --depth",
+                self.signal_every,
+                self.batch,
+                self.signal_every - 1,
+                self.depth
+            ));
+        }
+        if latency && self.op.fetches() && self.signal_every > self.batch {
+            return rule(format!(
+                "--signal-every {} with lat --op {name} --batch {}: what is measured is the completion of each \
+                 batch; signal at least every {}",
+                self.signal_every, self.batch, self.batch
+            ));
+        }
+        let (half_bytes, half_limit) = (self.half_bytes(measure), MAX_MEMORY_BYTES / 2);
+        if half_bytes > half_limit {
+            return rule(format!(
+                "--size {} × {} slots × {} queue pairs are {half_bytes} bytes of messages at each end and way; \
+                 at most {half_limit} are taken",
+                self.size,
+                self.slots(measure),
+                self.qps,
+            ));
+        }
+        Ok(())
+    }
+
+    /// Rules that need the device's limits.
+    pub(crate) fn check_device(&self, device: &DeviceAttr, ends_on_it: u32) -> Result<(), Failure> {
+        let at_most = |what: &str, asked: u64, limit: u64, name: &str| {
+            if asked <= limit {
+                return Ok(());
+            }
+            Err(Failure::Usage(format!("{what} is {asked}, and the device's limit {name} is {limit}")))
+        };
+        at_most("--size", self.size.into(), device.max_msg_size.into(), "max_msg_sz")?;
+        if self.inline {
+            at_most(
+                "--size with --inline",
+                self.size.into(),
+                device.max_inline_data.into(),
+                "max_inline_data",
+            )?;
+        }
+        at_most("--depth", self.depth.into(), device.max_qp_wr.into(), "max_qp_wr")?;
+        let qps = u64::from(self.qps) * u64::from(ends_on_it);
+        at_most("--qps, both ends counted,", qps, device.max_qp.into(), "max_qp")?;
+        at_most(
+            "the completion queue, 2 × --depth × --qps,",
+            self.n_cqes(),
+            device.max_cqe.into(),
+            "max_cqe",
+        )?;
+        if self.op.is_atomic() && !device.atomic_cap {
+            return Err(Failure::Usage(format!(
+                "--op {}: the device has no atomics (atomic_cap)",
+                self.op.name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// CQEs that an end needs: one for each request that may be outstanding.
+    pub(crate) fn n_cqes(&self) -> u64 {
+        2 * u64::from(self.depth) * u64::from(self.qps)
+    }
+
+    /// Exchanges or requests of queue pair `lane`.
+    pub(crate) fn share(&self, lane: usize) -> u64 {
+        let qps = u64::from(self.qps);
+        self.iters / qps + u64::from((lane as u64) < self.iters % qps)
+    }
+}

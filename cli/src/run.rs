@@ -1,0 +1,246 @@
+//! The traffic commands: run, then tell.
+
+use crate::{
+    args::{Common, Pingpong, Traffic},
+    device::Device,
+    endpoint::{Endpoint, PORT},
+    failure::Failure,
+    plan::{Measure, Op, Plan},
+    report::{LatencyRow, RateRow, draw},
+    traffic::{A, B, Link, bandwidth, latency},
+};
+use mlx5_direct::Connection;
+use serde::Serialize;
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+/// How the latency of an operation was measured.
+fn what_is_measured(op: Op) -> &'static str {
+    if op.fetches() { "post to completion" } else { "half round trip" }
+}
+
+/// Results of a command, as JSON.
+#[derive(Debug, Serialize)]
+struct Results<'r, Row> {
+    command: &'r str,
+    device: String,
+    op: &'r str,
+    seed: u64,
+    mtu_bytes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<&'r str>,
+    rows: Vec<Row>,
+    violations: Vec<String>,
+}
+
+/// What a run is told as: a row of a table.
+trait Row: Serialize + Copy {
+    const MEASURE: Measure;
+    const UNIT: &'static str;
+    fn head(out: &mut impl Write) -> io::Result<()>;
+    fn print(&self, out: &mut impl Write) -> io::Result<()>;
+    fn measure(link: &mut Link) -> Result<Self, Failure>;
+}
+
+impl Row for LatencyRow {
+    const MEASURE: Measure = Measure::Latency;
+    const UNIT: &'static str = "µs";
+    fn head(out: &mut impl Write) -> io::Result<()> {
+        Self::head(out)
+    }
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        self.print(out)
+    }
+    fn measure(link: &mut Link) -> Result<Self, Failure> {
+        Ok(Self::new(link.plan.size, &latency(link)?))
+    }
+}
+
+impl Row for RateRow {
+    const MEASURE: Measure = Measure::Bandwidth;
+    const UNIT: &'static str = "MB = 10^6 bytes";
+    fn head(out: &mut impl Write) -> io::Result<()> {
+        Self::head(out)
+    }
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        self.print(out)
+    }
+    fn measure(link: &mut Link) -> Result<Self, Failure> {
+        Ok(Self::new(&bandwidth(link)?))
+    }
+}
+
+/// `mlx5 pingpong`.
+pub(crate) fn pingpong(args: &Pingpong, out: &mut impl Write) -> Result<(), Failure> {
+    let plan = Plan::pingpong(args)?;
+    let device = open(&args.common)?;
+    let mut link = Link::connect(&device, &plan, Measure::Latency)?;
+    let name = describe(&device)?;
+    let mtu_bytes = mtu_bytes(&link)?;
+    if !args.common.json {
+        writeln!(out, "device  {name}")?;
+        for end in &link.ends {
+            describe_end(end, out)?;
+        }
+        writeln!(
+            out,
+            "SEND    {} round trips of {} bytes, path MTU {mtu_bytes}, every payload checked (seed {})",
+            plan.iters, plan.size, plan.seed
+        )?;
+        out.flush()?;
+    }
+    let latencies = latency(&mut link)?;
+    let row = LatencyRow::new(plan.size, &latencies);
+    if args.common.json {
+        drop(link);
+        let results = Results {
+            command: "pingpong",
+            device: name,
+            op: plan.op.name(),
+            seed: plan.seed,
+            mtu_bytes,
+            measured: Some(what_is_measured(plan.op)),
+            rows: vec![row],
+            violations: device.close()?,
+        };
+        return finish_json(&results, out);
+    }
+    explain(&link, out)?;
+    drop(link);
+    writeln!(out, "\n{} in µs:", what_is_measured(plan.op))?;
+    LatencyRow::head(out)?;
+    row.print(out)?;
+    writeln!(out)?;
+    draw(&latencies, out)?;
+    writeln!(out)?;
+    finish(&device.close()?, out)
+}
+
+/// `mlx5 lat`.
+pub(crate) fn lat(args: &Traffic, out: &mut impl Write) -> Result<(), Failure> {
+    traffic::<LatencyRow>("lat", args, out)
+}
+
+/// `mlx5 bw`.
+pub(crate) fn bw(args: &Traffic, out: &mut impl Write) -> Result<(), Failure> {
+    traffic::<RateRow>("bw", args, out)
+}
+
+fn traffic<R: Row>(command: &str, args: &Traffic, out: &mut impl Write) -> Result<(), Failure> {
+    let plans = Plan::traffic(args, R::MEASURE)?;
+    let device = open(&args.common)?;
+    let (name, op, json) = (describe(&device)?, args.op, args.common.json);
+    let measured = (R::MEASURE == Measure::Latency).then(|| what_is_measured(op));
+    let (mut rows, mut mtu) = (Vec::new(), 0);
+    for (at, plan) in plans.iter().enumerate() {
+        let mut link = Link::connect(&device, plan, R::MEASURE)?;
+        mtu = mtu_bytes(&link)?;
+        if at == 0 && !json {
+            writeln!(out, "device  {name}")?;
+            let way = measured.unwrap_or("one way");
+            writeln!(
+                out,
+                "op      {}, {way}, {}, path MTU {mtu}, seed {}",
+                op.name(),
+                R::UNIT,
+                args.common.seed
+            )?;
+        }
+        let row = R::measure(&mut link)?;
+        rows.push(row);
+        if json {
+            continue;
+        }
+        if at == 0 {
+            explain(&link, out)?;
+            R::head(out)?;
+        }
+        row.print(out)?;
+        // One row at a time: a sweep takes a while.
+        out.flush()?;
+    }
+    let violations = device.close()?;
+    if !json {
+        return finish(&violations, out);
+    }
+    let seed = args.common.seed;
+    let results =
+        Results { command, device: name, op: op.name(), seed, mtu_bytes: mtu, measured, rows, violations };
+    finish_json(&results, out)
+}
+
+fn open(common: &Common) -> Result<Device, Failure> {
+    Device::open(&common.device.device, Duration::from_secs(common.timeout.into()))
+}
+
+/// The device in a line.
+fn describe(device: &Device) -> Result<String, Failure> {
+    let [first, last] = device.ends()?;
+    let attr = first.device();
+    let names = if device.functions().len() == 1 {
+        format!("{}, looped back", first.name())
+    } else {
+        format!("{} and {}, cabled", first.name(), last.name())
+    };
+    Ok(format!("{names}: {:04x}:{:04x}, firmware {}", attr.vendor_id, attr.vendor_part_id, attr.fw_ver))
+}
+
+/// An end in a line.
+fn describe_end(end: &Endpoint, out: &mut impl Write) -> Result<(), Failure> {
+    let gid = end.ctx.gid(PORT, Connection::default().gid_index.into())?;
+    for lane in &end.lanes {
+        writeln!(out, "{:<7} {} port {PORT}, QP {}, GID {gid}", end.name, end.ctx.name(), lane.qp.qpn())?;
+    }
+    Ok(())
+}
+
+fn mtu_bytes(link: &Link) -> Result<u32, Failure> {
+    let Some(lane) = link.ends[A].lanes.first() else { return Ok(0) };
+    Ok(lane.qp.query()?.path_mtu.bytes().unwrap_or(0))
+}
+
+fn explain(link: &Link, out: &mut impl Write) -> io::Result<()> {
+    for (at, end) in [A, B].map(|at| (at, &link.ends[at])) {
+        if let Some(shown) = &end.shown {
+            writeln!(out)?;
+            if at == A {
+                shown.print_sent(end.name, out)?;
+            } else {
+                shown.print_received(end.name, out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The last lines: what rules of the model were broken.
+fn finish(violations: &[String], out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "model: {} violations", violations.len())?;
+    for violation in violations {
+        writeln!(out, "  {violation}")?;
+    }
+    out.flush()?;
+    verdict(violations)
+}
+
+fn finish_json<R: Serialize>(results: &Results<'_, R>, out: &mut impl Write) -> Result<(), Failure> {
+    print_json(results, out)?;
+    verdict(&results.violations)
+}
+
+/// Prints a value as JSON.
+pub(crate) fn print_json(value: &impl Serialize, out: &mut impl Write) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+    writeln!(out)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn verdict(violations: &[String]) -> Result<(), Failure> {
+    match violations {
+        [] => Ok(()),
+        [first, ..] => Err(Failure::Run(format!("the driver broke {} rules: {first}", violations.len()))),
+    }
+}

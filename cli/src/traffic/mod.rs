@@ -1,0 +1,167 @@
+//! Two connected ends, driven from one thread, and what is measured on them.
+
+mod bw;
+mod lat;
+mod progress;
+
+pub(crate) use bw::{Rate, bandwidth};
+pub(crate) use lat::{Latencies, latency};
+
+use crate::{
+    device::Device,
+    endpoint::Endpoint,
+    failure::Failure,
+    payload::Payload,
+    plan::{Measure, Plan},
+};
+use mlx5_direct::queue::Remote;
+use std::{
+    hint, thread,
+    time::{Duration, Instant},
+};
+
+/// End `a`, which starts everything.
+pub(crate) const A: usize = 0;
+/// End `b`, which answers.
+pub(crate) const B: usize = 1;
+
+/// Two connected ends.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) ends: [Endpoint; 2],
+    pub(crate) plan: Plan,
+    payload: Payload,
+}
+
+impl Link {
+    /// Connects two ends on the device as `plan` asks.
+    pub(crate) fn connect(device: &Device, plan: &Plan, measure: Measure) -> Result<Self, Failure> {
+        let on = device.ends()?;
+        let ends_on_first = if device.functions().len() == 1 { 2 } else { 1 };
+        for end in on {
+            plan.check_device(end.device(), ends_on_first)?;
+        }
+        let mut a = Endpoint::new("a", on[A], plan, measure)?;
+        let mut b = Endpoint::new("b", on[B], plan, measure)?;
+        let (to_b, to_a) = (b.addresses()?, a.addresses()?);
+        a.connect(&to_b)?;
+        b.connect(&to_a)?;
+        Ok(Self { ends: [a, b], plan: plan.clone(), payload: Payload::new(plan.seed) })
+    }
+
+    /// Fills both receive queues.
+    fn fill_recv_queues(&mut self) -> Result<(), Failure> {
+        for end in &mut self.ends {
+            for lane in 0..end.lanes.len() {
+                end.fill_recv_queue(lane)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where message `n` of a lane arrives at `end`, for requests of its peer.
+    fn remote(&self, end: usize, lane: usize, n: u64) -> Remote {
+        let end = &self.ends[end];
+        end.mr.remote(end.places.incoming(lane, n))
+    }
+
+    /// Waits for completions at `end` until `ready`.
+    fn wait(&mut self, end: usize, what: &str, ready: impl Fn(&Endpoint) -> bool) -> Result<(), Failure> {
+        let mut patience = Patience::new(self);
+        loop {
+            let n = self.ends[end].drain()?;
+            if ready(&self.ends[end]) {
+                return Ok(());
+            }
+            if n == 0 {
+                patience.idle(self, end, what)?;
+            } else {
+                patience = Patience::new(self);
+            }
+        }
+    }
+
+    /// Waits until the memory of `end` shows `byte` at `offset`.
+    fn wait_memory(&mut self, end: usize, offset: usize, byte: u8, what: &str) -> Result<(), Failure> {
+        let mut patience = Patience::new(self);
+        while self.ends[end].mr.load_u8(offset) != byte {
+            patience.idle(self, end, what)?;
+        }
+        Ok(())
+    }
+
+    fn progress(&self) -> String {
+        let sum = |end: usize, count: fn(&crate::endpoint::Lane) -> u64| -> u64 {
+            self.ends[end].lanes.iter().map(count).sum()
+        };
+        let told = |end: usize| {
+            format!(
+                "{} posted {}, completed {}, received {}",
+                self.ends[end].name,
+                sum(end, |lane| lane.posted),
+                sum(end, |lane| lane.retired),
+                sum(end, |lane| lane.received)
+            )
+        };
+        format!("{}; {}", told(A), told(B))
+    }
+}
+
+/// How long nothing has happened, and what is done meanwhile: spinning or sleeping.
+#[derive(Debug)]
+struct Patience {
+    idle: u32,
+    since: Option<Instant>,
+    events: bool,
+}
+
+/// Polls without a look at anything else.
+const SPINS: u32 = 1024;
+
+/// The longest sleep without a look at anything else.
+const NAP: Duration = Duration::from_millis(50);
+
+impl Patience {
+    fn new(link: &Link) -> Self {
+        Self { idle: 0, since: None, events: link.plan.events }
+    }
+
+    /// Nothing happened at `end`. From time to time looks at the other end too, which may have failed, and
+    /// at the clock.
+    #[inline]
+    fn idle(&mut self, link: &mut Link, end: usize, what: &str) -> Result<(), Failure> {
+        if !self.events {
+            self.idle = self.idle.wrapping_add(1);
+            if !self.idle.is_multiple_of(SPINS) {
+                hint::spin_loop();
+                return Ok(());
+            }
+        }
+        self.pause(link, end, what)
+    }
+
+    #[cold]
+    fn pause(&mut self, link: &mut Link, end: usize, what: &str) -> Result<(), Failure> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let timeout = link.plan.timeout;
+        if self.events {
+            link.ends[end].sleep(NAP.min(timeout))?;
+        } else {
+            // The device may be waiting for this processor.
+            thread::yield_now();
+        }
+        link.ends[A].drain()?;
+        link.ends[B].drain()?;
+        if since.elapsed() < timeout {
+            return Ok(());
+        }
+        for end in &link.ends {
+            end.ctx.health()?;
+        }
+        Err(Failure::Run(format!(
+            "{}: {what} did not happen within {timeout:?} (--timeout): {}",
+            link.ends[end].name,
+            link.progress()
+        )))
+    }
+}
