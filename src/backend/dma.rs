@@ -5,14 +5,14 @@ mod iova;
 pub use iova::IovaAllocator;
 
 use super::pci::PciFunction;
-use crate::{Error, Result};
+use crate::{Error, Result, doorbell};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::{
     fmt,
     num::NonZero,
     ptr,
     ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError, atomic},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// The device's page, and the unit of every mapping.
@@ -109,11 +109,12 @@ impl HostMemory {
         unsafe { self.base.as_ptr().add(offset_bytes) }
     }
 
-    /// Copies `bytes` to `offset_bytes`. Ordering towards the device is the caller's.
+    /// Copies `bytes` to `offset_bytes`. Ordering towards the device is the caller's, and so is that no two
+    /// threads touch the same bytes.
     ///
     /// # Panics
     /// If they do not fit.
-    pub fn write(&self, offset_bytes: usize, bytes: &[u8]) {
+    pub(crate) fn write(&self, offset_bytes: usize, bytes: &[u8]) {
         let to = self.at(offset_bytes, bytes.len());
         // SAFETY: `to` is valid for the length, and a borrowed slice is never device memory.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
@@ -123,7 +124,7 @@ impl HostMemory {
     ///
     /// # Panics
     /// If the memory ends before.
-    pub fn read(&self, offset_bytes: usize, bytes: &mut [u8]) {
+    pub(crate) fn read(&self, offset_bytes: usize, bytes: &mut [u8]) {
         let from = self.at(offset_bytes, bytes.len());
         // SAFETY: `from` is valid for the length, and a borrowed slice is never device memory.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
@@ -133,7 +134,7 @@ impl HostMemory {
     ///
     /// # Panics
     /// If they do not fit.
-    pub fn fill(&self, offset_bytes: usize, len_bytes: usize, byte: u8) {
+    pub(crate) fn fill(&self, offset_bytes: usize, len_bytes: usize, byte: u8) {
         let to = self.at(offset_bytes, len_bytes);
         // SAFETY: valid for the length.
         unsafe { ptr::write_bytes(to, byte, len_bytes) }
@@ -149,7 +150,7 @@ impl HostMemory {
         // SAFETY: valid, aligned, and the volatile load is one access.
         let word = u32::from_be(unsafe { from.read_volatile() });
         // What the device wrote before this word is read after it.
-        atomic::fence(atomic::Ordering::Acquire);
+        doorbell::after_owner_test();
         word
     }
 
@@ -160,7 +161,7 @@ impl HostMemory {
     pub fn write_be32_release(&self, offset_bytes: usize, word: u32) {
         let to = self.at(offset_bytes, 4).cast::<u32>();
         assert!(to.is_aligned());
-        atomic::fence(atomic::Ordering::Release);
+        doorbell::before_doorbell_record();
         // SAFETY: valid, aligned, and the volatile store is one access.
         unsafe { to.write_volatile(word.to_be()) }
     }
