@@ -186,13 +186,13 @@ fn k3_error_isolates_qp() {
         list.rdma_write(i, good, SIGNALED).unwrap().inline(&i.to_le_bytes()).unwrap().finish();
         list.ring();
         let deadline = Instant::now() + DEADLINE;
-        'wait: loop {
+        loop {
             let mut poll = a.cq.poll();
-            while let Some(wc) = poll.next() {
+            if let Some(wc) = poll.next() {
                 wc.status().unwrap();
                 assert!(a.qp.retire(&wc).is_err(), "not the failed one's");
                 assert_eq!(other.retire(&wc).unwrap().wr_id, i);
-                break 'wait;
+                break;
             }
             assert!(Instant::now() < deadline);
         }
