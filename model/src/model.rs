@@ -211,6 +211,11 @@ impl Model {
         });
     }
 
+    /// Gives the next queue pair the lowest number that is free, though another had it just before, as a card may.
+    pub fn restart_qp_numbers(&self, index: usize) {
+        self.card().with_function(index, crate::fw::Function::restart_qp_numbers);
+    }
+
     /// Makes commands that wait together complete in the reverse order of their slots, or no more.
     pub fn set_reversed_completion(&self, index: usize, reversed: bool) {
         self.card().with_function(index, |function| function.faults.reversed = reversed);

@@ -98,6 +98,11 @@ pub(crate) struct Function {
 }
 
 impl Function {
+    /// Gives the next queue pair the lowest number that is free, though another had it just before.
+    pub(crate) fn restart_qp_numbers(&mut self) {
+        self.qps.restart();
+    }
+
     pub(crate) fn new(index: u8, config: &ModelConfig, clock: Arc<Clock>, trace: Trace) -> io::Result<Self> {
         let mut function = Self {
             index,
@@ -117,7 +122,7 @@ impl Function {
             commands: cmdq::CommandQueue::default(),
             caps: caps::Capabilities::new(),
             pages: pages::Pages::default(),
-            vport: vport::Vport::new(index),
+            vport: vport::Vport::new(index, config.mtu_bytes),
             roce_addresses: Vec::new(),
             uars: Table::new(alloc::FIRST_UAR, alloc::N_UARS),
             pds: Table::new(1, 1 << caps::LOG_MAX_PD),
@@ -144,7 +149,7 @@ impl Function {
         self.commands = cmdq::CommandQueue::default();
         self.caps = caps::Capabilities::new();
         self.pages = pages::Pages::default();
-        self.vport = vport::Vport::new(self.index);
+        self.vport = vport::Vport::new(self.index, self.config.mtu_bytes);
         self.outbox.clear();
         self.reset_init_segment();
     }

@@ -5,7 +5,6 @@ use super::{
     Function,
     dispatch::{Input, Output},
     refusal::Refusal,
-    vport::MAX_FRAME_MTU,
 };
 use mlx5_direct::mlx5::{
     cmd::{
@@ -86,11 +85,11 @@ impl Function {
     fn pmtu(&mut self, register: PmtuReg, write: bool) -> Result<PmtuReg, Refusal> {
         one_port(register.local_port())?;
         if write {
-            self.vport.frame_mtu = register.admin_mtu().min(MAX_FRAME_MTU);
+            self.vport.frame_mtu = register.admin_mtu().min(self.vport.max_frame_mtu);
         }
         Ok(PmtuReg::new()
             .with_local_port(1)
-            .with_max_mtu(MAX_FRAME_MTU)
+            .with_max_mtu(self.vport.max_frame_mtu)
             .with_admin_mtu(self.vport.frame_mtu)
             .with_oper_mtu(self.vport.frame_mtu))
     }

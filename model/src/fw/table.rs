@@ -35,6 +35,11 @@ impl<T> Table<T> {
         }
     }
 
+    /// Gives out the lowest free number next.
+    pub(crate) fn restart(&mut self) {
+        self.next = 0;
+    }
+
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.objects.get(&number)
     }
@@ -75,6 +80,10 @@ mod tests {
         assert_eq!(table.remove(8), Some('a'));
         assert_eq!((table.insert('c'), table.insert('d')), (Ok(10), Ok(8)));
         assert_eq!(table.insert('e'), Err(Refusal::TABLE_FULL));
-        assert_eq!((table.len(), table.contains(9), table.get(10)), (3, true, Some(&'c')));
+        assert_eq!(table.remove(10), Some('c'));
+        assert_eq!(table.remove(8), Some('d'));
+        table.restart();
+        assert_eq!((table.insert('c'), table.insert('d')), (Ok(8), Ok(10)));
+        assert_eq!((table.len(), table.contains(9), table.get(10)), (3, true, Some(&'d')));
     }
 }

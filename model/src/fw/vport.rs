@@ -21,9 +21,16 @@ use zerocopy::IntoBytes;
 const PKEY: u16 = 0xffff;
 /// Asks for the whole table.
 const ALL: u16 = 0xffff;
-/// Room for RDMA headers in the frame's MTU.
-pub(crate) const MAX_FRAME_MTU: u16 = 9978;
+/// The largest frame of a card.
+const MAX_FRAME_MTU: u16 = 9978;
 const DEFAULT_FRAME_MTU: u16 = 1500;
+/// What Ethernet (22 bytes) and RoCE v2 (GRH, UDP, BTH, XRCETH, AtomicETH, ICRC: 96 bytes) put around a payload.
+const HEADER_BYTES: u16 = 22 + 96;
+
+/// The largest frame of a port whose largest RDMA MTU this is: one byte less than the next MTU needs.
+fn max_frame_mtu(rdma_mtu_bytes: u16) -> u16 {
+    (2 * rdma_mtu_bytes + HEADER_BYTES - 1).min(MAX_FRAME_MTU)
+}
 
 /// State of the port.
 #[derive(Debug)]
@@ -34,6 +41,7 @@ pub(crate) struct Vport {
     admin: VportAdminState,
     pub(crate) paos_up: bool,
     pub(crate) frame_mtu: u16,
+    pub(crate) max_frame_mtu: u16,
     cable: bool,
 }
 
@@ -47,10 +55,12 @@ fn eui64([a, b, c, d, e, f]: [u8; 6]) -> u64 {
 }
 
 impl Vport {
-    pub(crate) fn new(index: u8) -> Self {
+    pub(crate) fn new(index: u8, rdma_mtu_bytes: u16) -> Self {
+        let max_frame_mtu = max_frame_mtu(rdma_mtu_bytes);
+        let frame_mtu = DEFAULT_FRAME_MTU.min(max_frame_mtu);
         let context = NicVportContext::new()
             .with_min_wqe_inline_mode(InlineMode::L2)
-            .with_mtu(DEFAULT_FRAME_MTU)
+            .with_mtu(frame_mtu)
             .with_system_image_guid(eui64(mac(0)))
             .with_port_guid(eui64(mac(index)))
             .with_node_guid(eui64(mac(index)))
@@ -60,7 +70,8 @@ impl Vport {
             lists: Default::default(),
             admin: VportAdminState::ADMIN_STATE_UP,
             paos_up: true,
-            frame_mtu: DEFAULT_FRAME_MTU,
+            frame_mtu,
+            max_frame_mtu,
             cable: true,
         }
     }
