@@ -29,6 +29,25 @@ const SYNDROME: usize = 0x34;
 const SOP_DROP_QPN: usize = 0x38;
 const WQE_COUNTER: usize = 0x3c;
 
+/// How the completions of one queue pair are told from others'.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    by_user_index: bool,
+    number: u32,
+}
+
+impl Owner {
+    /// By its number, which a later queue pair may have too.
+    pub(super) const fn qpn(qpn: Qpn) -> Self {
+        Self { by_user_index: false, number: qpn.get() }
+    }
+
+    /// By the number that software gave it, which the device writes if `cqe_version` is 1.
+    pub(super) const fn user_index(user_index: UserIndex) -> Self {
+        Self { by_user_index: true, number: user_index.get() }
+    }
+}
+
 impl<'p> Completion<'p> {
     /// Takes the CQE at `cqe`, whose last byte was read as `op_own`.
     ///
@@ -87,6 +106,18 @@ impl<'p> Completion<'p> {
     #[inline(always)]
     pub fn user_index(&self) -> UserIndex {
         UserIndex::new(self.dword::<SRQN_UIDX>())
+    }
+
+    /// Whether it is of the queue pair that `owner` tells.
+    #[inline(always)]
+    pub(super) fn is_of(&self, owner: Owner) -> bool {
+        let place = match owner.by_user_index {
+            true => SRQN_UIDX,
+            false => SOP_DROP_QPN,
+        };
+        // SAFETY: within the CQE and aligned, as in `dword`.
+        let dword = unsafe { self.cqe.add(place).cast::<Be32>().read_volatile() }.get();
+        dword & 0xff_ffff == owner.number
     }
 
     /// Counter of the request's WQE.

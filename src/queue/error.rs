@@ -18,7 +18,7 @@ pub enum PostError {
     InlineTooLong,
     /// A message, or a piece of memory, longer than the port's limit.
     MessageTooLong,
-    /// The queue pair's state does not allow posting to this queue.
+    /// The queue pair's state does not allow posting to this queue, or the queue was made without room.
     WrongState,
     /// The memory was leased to another queue pair.
     NotLeased,
@@ -48,7 +48,7 @@ impl fmt::Display for PostError {
             }
             Self::WrongState => {
                 "wrong state: sends may be posted in RTS, SQD, SQE and ERR, receives in INIT and all states \
-                 after it; move the queue pair there first"
+                 after it, and none to a queue that was created for 0 requests; move the queue pair there first"
             }
             Self::NotLeased => {
                 "not leased to this queue pair: memory named safely must be leased by the queue pair that \
@@ -79,6 +79,13 @@ pub enum RetireError {
         /// Number of this queue.
         qpn: u32,
     },
+    /// It is of a queue pair that had the same number before, and is destroyed: nobody waits for it.
+    FormerQueue {
+        /// User index in the completion.
+        user_index: u32,
+        /// Number of both.
+        qpn: u32,
+    },
     /// It is of a send, given to a receive queue, or the reverse; or it is neither.
     OtherDirection {
         /// Opcode of the CQE.
@@ -103,6 +110,11 @@ impl fmt::Display for RetireError {
                 f,
                 "completion of queue pair 0x{completion_qpn:x} given to queue pair 0x{qpn:x}; retire it \
                  where its qpn() says"
+            ),
+            Self::FormerQueue { user_index, qpn } => write!(
+                f,
+                "completion of a destroyed queue pair (user index 0x{user_index:x}) that had number 0x{qpn:x} \
+                 before this one; pass it over"
             ),
             Self::OtherDirection { opcode } => write!(
                 f,

@@ -1,12 +1,12 @@
 //! The receive queue: a ring of scatter lists, retired in the order in which they were posted.
 
 use super::{
-    Completion, Lease, LeaseSlice, PostError, QueueId, RetireError, Retired, Sge, segment::store,
-    send::other_queue,
+    Completion, Lease, LeaseSlice, PostError, QueueId, RetireError, Retired, Sge, completion::Owner,
+    segment::store, send::other_queue,
 };
 use crate::{
     doorbell::{DoorbellRecord, before_doorbell_record},
-    mlx5::ids::{Lkey, Qpn},
+    mlx5::ids::{Lkey, Qpn, UserIndex},
     wqe::{DataSeg, SEGMENT_BYTES},
 };
 use core::{ops::Range, ptr::NonNull};
@@ -49,6 +49,7 @@ pub struct RecvQueue {
     capacity: u32,
     max_sge: u32,
     qpn: Qpn,
+    owner: Owner,
     id: QueueId,
     record: DoorbellRecord,
 }
@@ -80,9 +81,22 @@ impl RecvQueue {
             capacity: 0,
             max_sge: u32::from(max_sge).min(n_segments),
             qpn,
+            owner: Owner::qpn(qpn),
             id,
             record,
         }
+    }
+
+    /// Has completions told by the number that software gave the queue pair, not by the queue pair's number: what
+    /// is left of a destroyed queue pair in a completion queue is then not taken for a completion of a later one
+    /// with the same number.
+    ///
+    /// Only if the device writes it (`cqe_version` 1), and no two queue pairs that share a completion queue have
+    /// the same.
+    #[must_use]
+    pub fn with_user_index(mut self, user_index: UserIndex) -> Self {
+        self.owner = Owner::user_index(user_index);
+        self
     }
 
     /// Accepts requests from now on: the queue pair is in INIT or beyond.
@@ -170,7 +184,7 @@ impl RecvQueue {
     /// A completion of another queue pair, of a send, or while nothing is outstanding; nothing changes then.
     #[inline]
     pub fn retire(&mut self, completion: &Completion<'_>) -> Result<Retired, RetireError> {
-        if completion.qpn() != self.qpn {
+        if !completion.is_of(self.owner) {
             return Err(other_queue(completion, self.qpn));
         }
         if !completion.is_recv() {

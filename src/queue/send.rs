@@ -2,10 +2,11 @@
 
 use super::{
     Atomic, Completion, Gather, PostError, QueueId, Ready, Remote, Request, RetireError, Retired, Scatter,
+    completion::Owner,
 };
 use crate::{
     doorbell::{DoorbellMode, DoorbellRecord, UarRegister, before_doorbell_record},
-    mlx5::ids::{Qpn, Rkey},
+    mlx5::ids::{Qpn, Rkey, UserIndex},
     wqe::{CompletionMode, FenceMode, MAX_WQEBBS, SendOpcode, WQEBB_BYTES},
 };
 use core::ptr::NonNull;
@@ -116,6 +117,7 @@ pub struct SendQueue {
     /// WQEBBs that may be outstanding: the ring's, or 0 before `open`, when none are.
     capacity: u32,
     pub(super) qpn: Qpn,
+    owner: Owner,
     pub(super) max_sge: u32,
     pub(super) max_inline_bytes: u32,
     pub(super) max_message_bytes: u32,
@@ -160,6 +162,7 @@ impl SendQueue {
             ci: 0,
             capacity: 0,
             qpn,
+            owner: Owner::qpn(qpn),
             max_sge: u32::from(limits.max_sge).min(MAX_SGE),
             max_inline_bytes: u32::from(limits.max_inline_bytes).min(MAX_INLINE_BYTES),
             max_message_bytes: limits.max_message_bytes.min(1 << 31),
@@ -168,6 +171,18 @@ impl SendQueue {
             record,
             register,
         }
+    }
+
+    /// Has completions told by the number that software gave the queue pair, not by the queue pair's number: what
+    /// is left of a destroyed queue pair in a completion queue is then not taken for a completion of a later one
+    /// with the same number.
+    ///
+    /// Only if the device writes it (`cqe_version` 1), and no two queue pairs that share a completion queue have
+    /// the same.
+    #[must_use]
+    pub fn with_user_index(mut self, user_index: UserIndex) -> Self {
+        self.owner = Owner::user_index(user_index);
+        self
     }
 
     /// Accepts requests from now on: the queue pair is in RTS (or SQD, SQE, ERR).
@@ -246,7 +261,7 @@ impl SendQueue {
     /// A completion of another queue pair, of a receive, or of nothing outstanding; nothing changes then.
     #[inline]
     pub fn retire(&mut self, completion: &Completion<'_>) -> Result<Retired, RetireError> {
-        if completion.qpn() != self.qpn {
+        if !completion.is_of(self.owner) {
             return Err(other_queue(completion, self.qpn));
         }
         if !completion.is_send() {
@@ -297,7 +312,10 @@ impl SendQueue {
 
 #[cold]
 pub(super) fn other_queue(completion: &Completion<'_>, qpn: Qpn) -> RetireError {
-    RetireError::OtherQueue { completion_qpn: completion.qpn().get(), qpn: qpn.get() }
+    match completion.qpn() == qpn {
+        true => RetireError::FormerQueue { user_index: completion.user_index().get(), qpn: qpn.get() },
+        false => RetireError::OtherQueue { completion_qpn: completion.qpn().get(), qpn: qpn.get() },
+    }
 }
 
 /// Requests being written, one after another, and rung for together.
