@@ -158,11 +158,9 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        if self.context().control().destroy_qp(self.parts.qpn).is_err() {
-            // The device may still work on requests. The queues stay the control path's; leased memory stays
-            // registered for good.
-            self.leases.drain(..).for_each(std::mem::forget);
-        }
+        // If the device does not confirm, the control path keeps the queues mapped and alive. Leased memory ends by
+        // itself: its registrations do so in the device, or are kept in the same way.
+        let _ = self.context().control().destroy_qp(self.parts.qpn);
     }
 }
 
@@ -268,11 +266,23 @@ impl Qp {
                 self.send.reset();
                 self.recv.reset();
             }
-            QpState::INIT => self.recv.open(),
-            QpState::RTS => self.send.open(),
+            QpState::INIT => self.open(false),
+            // In ERR all that is posted comes back flushed.
+            QpState::RTS | QpState::ERR => self.open(true),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Lets requests be posted: receives, or both. A queue that was made without room takes none in any state.
+    fn open(&mut self, both: bool) {
+        let parts = &self.object.parts;
+        if parts.max_recv_wr > 0 {
+            self.recv.open();
+        }
+        if both && parts.max_send_wr > 0 {
+            self.send.open();
+        }
     }
 
     /// What a peer has to know to [connect](Self::connect) to this queue pair over `port`.
@@ -441,6 +451,10 @@ impl Object {
                 max_sge: limit(parts.max_recv_sge),
             })
         };
-        (send, recv)
+        // A number that no other queue pair has, if the device puts it into completions.
+        match self.pd.context().device().cqe_version {
+            0 => (send, recv),
+            _ => (send.with_user_index(self.user_index), recv.with_user_index(self.user_index)),
+        }
     }
 }
