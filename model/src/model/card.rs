@@ -12,7 +12,7 @@ use crate::{
 use std::{
     fmt, hint, io,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -47,13 +47,18 @@ pub(crate) struct Card {
     stopped: AtomicBool,
 }
 
-/// Rounds without work that the engine spins, then yields, before it sleeps.
-const SPIN_ROUNDS: u32 = 64;
-const YIELD_ROUNDS: u32 = 512;
+/// How long without work the engine spins, then yields, before it sleeps.
+const SPIN_NS: u64 = 50_000;
+const YIELD_NS: u64 = 250_000;
+/// How long it sleeps for short times only.
+const NAPPING_NS: u64 = 20_000_000;
 /// Sleep between looks at mapped doorbells: short after work, longer when idle for long.
 const NAP: Duration = Duration::from_micros(50);
 const LONG_NAP: Duration = Duration::from_millis(1);
-const NAPS_BEFORE_LONG: u32 = 200;
+/// Turns of a spin before a thread sleeps for the lock.
+const SPINS_FOR_LOCK: u32 = 10_000;
+/// Turns of a spin in which a thread that waits for the lock takes it, before the engine yields to it.
+const SPINS_FOR_OTHERS: u32 = 2000;
 /// Longest sleep: the health counter must move.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -84,9 +89,19 @@ impl Card {
         })
     }
 
+    /// Takes the lock. A round of the engine is short, and sleeping for it would cost a doorbell far more than
+    /// the round.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let spun = (0..SPINS_FOR_LOCK).find_map(|_| match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                hint::spin_loop();
+                None
+            }
+        });
+        let state = spun.unwrap_or_else(|| self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         state
     }
@@ -190,7 +205,7 @@ impl Card {
 
     /// The engine thread.
     pub(crate) fn engine(&self) {
-        let mut idle_rounds = 0u32;
+        let mut busy_ns = self.clock.now_ns();
         while !self.stopped.load(Ordering::Acquire) {
             let (busy, watching, deadline) = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,26 +213,38 @@ impl Card {
                 let watching = state.functions.iter().any(Function::watches_doorbells);
                 (busy, watching, self.deadline_ns(&state))
             };
-            while self.waiting.load(Ordering::Relaxed) != 0 {
-                thread::yield_now();
+            self.let_others_in();
+            let now = self.clock.now_ns();
+            if busy {
+                busy_ns = now;
             }
-            idle_rounds = if busy { 0 } else { idle_rounds.saturating_add(1) };
-            match idle_rounds {
-                0..SPIN_ROUNDS => hint::spin_loop(),
-                SPIN_ROUNDS..YIELD_ROUNDS => thread::yield_now(),
-                _ => {
-                    let naps = idle_rounds - YIELD_ROUNDS;
-                    let nap = match (watching, naps < NAPS_BEFORE_LONG) {
-                        (true, true) => NAP,
-                        (true, false) => LONG_NAP,
+            match now - busy_ns {
+                0..SPIN_NS => hint::spin_loop(),
+                SPIN_NS..YIELD_NS => thread::yield_now(),
+                idle_ns => {
+                    let nap = match (watching, idle_ns) {
+                        (true, 0..NAPPING_NS) => NAP,
+                        (true, _) => LONG_NAP,
                         (false, _) => TICK,
                     };
-                    let due = deadline
-                        .map_or(TICK, |due| Duration::from_nanos(due.saturating_sub(self.clock.now_ns())));
-                    if self.sleep(nap.min(due).min(TICK)) {
-                        idle_rounds = 0;
+                    let due = deadline.map_or(TICK, |due| Duration::from_nanos(due.saturating_sub(now)));
+                    if self.sleep(nap.min(due)) {
+                        busy_ns = self.clock.now_ns();
                     }
                 }
+            }
+        }
+    }
+
+    /// The lock is not fair: without this pause the engine would take it again before a waiting thread wakes.
+    fn let_others_in(&self) {
+        let mut turn = 0;
+        while self.waiting.load(Ordering::Relaxed) != 0 {
+            if turn < SPINS_FOR_OTHERS {
+                turn += 1;
+                hint::spin_loop();
+            } else {
+                thread::yield_now();
             }
         }
     }
