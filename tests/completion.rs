@@ -94,16 +94,21 @@ fn c1_cq_create_sizes() {
 #[test]
 fn c2_cq_poll_owner_wrap() {
     for n_cqes in [1u32, 2, 4, 16, 64, 1024] {
-        for cqe_size in [CqeSize::B64, CqeSize::B128] {
+        for (options, cqe_size) in [
+            ("ports=2", CqeSize::B64),
+            ("ports=2", CqeSize::B128),
+            ("ports=2,bar=trapped", CqeSize::B64),
+            ("ports=1,drive=step", CqeSize::B128),
+        ] {
             let attr = CqAttr { n_cqes, cqe_size, ..CqAttr::default() };
-            let mut pair = pair("ports=2", attr, n_cqes.min(128));
+            let mut pair = pair(options, attr, n_cqes.min(128));
             let laps = if n_cqes >= 1024 { 4 } else { 20 };
             let batch = u64::from(n_cqes).min(128);
             let mut next = 0;
             while next < u64::from(n_cqes) * laps {
                 write_numbers(&mut pair, next, batch);
                 for wr_id in next..next + batch {
-                    assert_eq!(pair.a.ok().wr_id, wr_id, "{n_cqes} CQEs of {cqe_size:?}");
+                    assert_eq!(pair.a.ok().wr_id, wr_id, "{n_cqes} CQEs of {cqe_size:?}, {options}");
                 }
                 assert_eq!(pair.a.poll(), None, "nothing of an older lap");
                 next += batch;

@@ -307,7 +307,13 @@ fn assert_local_protection(pair: &mut Pair, what: Local, sge: Sge) {
 
 #[test]
 fn b4_mr_access_enforced_local() {
-    let mut pair = Pair::new("ports=2");
+    for options in ["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"] {
+        mr_access_enforced_local(options);
+    }
+}
+
+fn mr_access_enforced_local(options: &str) {
+    let mut pair = Pair::new(options);
     let all = [Local::Send, Local::Write, Local::Read, Local::Atomic, Local::Recv];
     let lent = Lent::new(4096 * 3);
     let mr = lent.register(&pair.a, 4096, 4096, ALL);
@@ -346,7 +352,13 @@ fn b4_mr_access_enforced_local() {
 
 #[test]
 fn b5_mr_access_enforced_remote() {
-    let mut pair = Pair::new("ports=2");
+    for options in ["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"] {
+        mr_access_enforced_remote(options);
+    }
+}
+
+fn mr_access_enforced_remote(options: &str) {
+    let mut pair = Pair::new(options);
     let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
     for mask in 0..8u32 {
         let granted =
@@ -399,7 +411,13 @@ fn b5_mr_access_enforced_remote() {
 
 #[test]
 fn b6_mr_wrong_pd() {
-    let mut pair = Pair::new("ports=2");
+    for options in ["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"] {
+        mr_wrong_pd(options);
+    }
+}
+
+fn mr_wrong_pd(options: &str) {
+    let mut pair = Pair::new(options);
     let (other_a, other_b) = (pair.a.ctx.alloc_pd().unwrap(), pair.b.ctx.alloc_pd().unwrap());
     let mine: Mr = other_a.alloc_mr(64, ALL).unwrap();
     let theirs: Mr = other_b.alloc_mr(64, ALL).unwrap();
@@ -478,7 +496,13 @@ fn b9_mr_multithread_register() {
 
 #[test]
 fn b10_mr_relaxed_ordering() {
-    let mut pair = Pair::new("ports=2");
+    for options in ["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"] {
+        mr_relaxed_ordering(options);
+    }
+}
+
+fn mr_relaxed_ordering(options: &str) {
+    let mut pair = Pair::new(options);
     let mr = pair.b.pd.alloc_mr(1 << 16, ALL | Access::RELAXED_ORDERING).unwrap();
     for round in 0..50u64 {
         let data = pattern(round, 1 << 15);

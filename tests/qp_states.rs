@@ -507,7 +507,13 @@ fn d7_qp_to_err_flush() {
 
 #[test]
 fn d8_qp_reset_reuse() {
-    let mut pair = stalled("ports=2");
+    for options in ["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"] {
+        qp_reset_reuse(options);
+    }
+}
+
+fn qp_reset_reuse(options: &str) {
+    let mut pair = stalled(options);
     for round in 0..20u64 {
         pair.a.qp.modify(&QpModify::to(QpState::ERR)).unwrap();
         pair.b.qp.modify(&QpModify::to(QpState::ERR)).unwrap();
@@ -553,7 +559,13 @@ fn d8_qp_reset_forgets_what_was_outstanding() {
 
 #[test]
 fn d9_qp_destroy_outstanding() {
-    let model = card("ports=2");
+    for options in ["ports=2", "ports=2,bar=trapped"] {
+        qp_destroy_outstanding(options);
+    }
+}
+
+fn qp_destroy_outstanding(options: &str) {
+    let model = card(options);
     let (ctx_a, ctx_b) = (open(&model, 0), open(&model, 1));
     let mut peer = Side::new(&model, &ctx_b, &Setup::default());
     let pd = ctx_a.alloc_pd().unwrap();
