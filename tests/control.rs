@@ -485,3 +485,46 @@ fn bring_up_that_fails_leaves_nothing_behind() {
     }
     model.assert_clean();
 }
+
+#[test]
+fn page_requests_boot_init_runtime() {
+    let model = model("");
+    let control = open(&model, &OpenOptions::default());
+    let pd = control.alloc_pd().unwrap();
+    let at_start = control.firmware_pages();
+    let memory = HostMemory::alloc(4096, PageSize::Default).unwrap();
+    let mr = MrParams { pd, memory, access: Access::LOCAL_WRITE, start_addr: None };
+    for _ in 0..2 {
+        let keys: Vec<_> = (0..4000).map(|_| control.reg_mr(&mr).unwrap().lkey).collect();
+        assert!(control.firmware_pages() > at_start);
+        keys.into_iter().for_each(|lkey| control.dereg_mr(lkey).unwrap());
+    }
+    control.close().unwrap();
+    assert_eq!(control.firmware_pages(), 0);
+    model.assert_clean();
+}
+
+#[test]
+fn pages_that_the_host_has_not() {
+    let model = model("");
+    let control = open(&model, &OpenOptions { max_firmware_pages: 80, ..OpenOptions::default() });
+    let pd = control.alloc_pd().unwrap();
+    let memory = HostMemory::alloc(4096, PageSize::Default).unwrap();
+    let mr = MrParams { pd, memory, access: Access::LOCAL_WRITE, start_addr: None };
+    let starved = (0..10_000).find_map(|_| control.reg_mr(&mr).err()).unwrap();
+    assert!(matches!(starved, Error::Command { opcode: CmdOpcode::CREATE_MKEY, .. }), "{starved}");
+    assert!(control.firmware_pages() <= 80);
+    control.close().unwrap();
+    let refused = OpenOptions { max_firmware_pages: 10, ..OpenOptions::default() };
+    let refused = PrmControl::open(model.function(0).unwrap(), &refused).unwrap_err().to_string();
+    assert!(refused.contains("the limit is 10"), "{refused}");
+}
+
+#[test]
+fn signed_commands() {
+    let model = model("drive=step");
+    let bed = Bed::new(open(&model, &OpenOptions { command_signatures: true, ..OpenOptions::default() }));
+    bed.control.create_qp(&bed.params).unwrap();
+    bed.control.close().unwrap();
+    model.assert_clean();
+}
