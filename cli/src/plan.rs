@@ -207,21 +207,16 @@ impl Plan {
                 self.signal_every, self.batch, self.batch
             ));
         }
-        let (half_bytes, half_limit) = (self.half_bytes(measure), MAX_MEMORY_BYTES / 2);
-        if half_bytes > half_limit {
-            return rule(format!(
-                "--size {} × {} slots × {} queue pairs are {half_bytes} bytes of messages at each end and way; \
-                 at most {half_limit} are taken",
-                self.size,
-                self.slots(measure),
-                self.qps,
-            ));
-        }
         Ok(())
     }
 
     /// Rules that need the device's limits.
-    pub(crate) fn check_device(&self, device: &DeviceAttr, ends_on_it: u32) -> Result<(), Failure> {
+    pub(crate) fn check_device(
+        &self,
+        device: &DeviceAttr,
+        measure: Measure,
+        ends_on_it: u32,
+    ) -> Result<(), Failure> {
         let at_most = |what: &str, asked: u64, limit: u64, name: &str| {
             if asked <= limit {
                 return Ok(());
@@ -246,6 +241,16 @@ impl Plan {
             device.max_cqe.into(),
             "max_cqe",
         )?;
+        let (half_bytes, half_limit) = (self.half_bytes(measure), MAX_MEMORY_BYTES / 2);
+        if half_bytes > half_limit {
+            return Err(Failure::Usage(format!(
+                "--size {} × {} slots × {} queue pairs are {half_bytes} bytes of messages at each end and way; \
+                 at most {half_limit} are taken",
+                self.size,
+                self.slots(measure),
+                self.qps,
+            )));
+        }
         if self.op.is_atomic() && !device.atomic_cap {
             return Err(Failure::Usage(format!(
                 "--op {}: the device has no atomics (atomic_cap)",

@@ -39,7 +39,7 @@ impl Link {
         let on = device.ends()?;
         let ends_on_first = if device.functions().len() == 1 { 2 } else { 1 };
         for end in on {
-            plan.check_device(end.device(), ends_on_first)?;
+            plan.check_device(end.device(), measure, ends_on_first)?;
         }
         let mut a = Endpoint::new("a", on[A], plan, measure)?;
         let mut b = Endpoint::new("b", on[B], plan, measure)?;
@@ -163,5 +163,99 @@ impl Patience {
             link.ends[end].name,
             link.progress()
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Op;
+    use mlx5_model::Model;
+
+    const TIMEOUT: Duration = Duration::from_millis(300);
+
+    fn plan(op: Op, events: bool) -> Plan {
+        let (batch, depth, signal_every, qps) = (1, 16, 1, 1);
+        Plan {
+            op,
+            size: 8,
+            iters: 64,
+            inline: false,
+            batch,
+            depth,
+            signal_every,
+            events,
+            qps,
+            seed: 7,
+            timeout: TIMEOUT,
+            explain: false,
+        }
+    }
+
+    /// Connects, lets `mishap` happen, and runs: the error, and how long it took.
+    fn run(op: Op, events: bool, measure: Measure, mishap: impl FnOnce(&Model)) -> (String, Duration) {
+        let model = Model::new("ports=2".parse().unwrap()).unwrap();
+        let device = Device::on(model.clone(), Duration::from_secs(10)).unwrap();
+        let mut link = Link::connect(&device, &plan(op, events), measure).unwrap();
+        mishap(&model);
+        let start = Instant::now();
+        let result = match measure {
+            Measure::Latency => latency(&mut link).map(drop),
+            Measure::Bandwidth => bandwidth(&mut link).map(drop),
+        };
+        (result.unwrap_err().message().unwrap(), start.elapsed())
+    }
+
+    #[test]
+    fn a_pulled_cable_ends_the_run_at_its_deadline() {
+        for events in [false, true] {
+            for (op, measure) in [
+                (Op::Send, Measure::Latency),
+                (Op::Read, Measure::Latency),
+                (Op::WriteImm, Measure::Bandwidth),
+                (Op::Faa, Measure::Bandwidth),
+            ] {
+                let (message, took) = run(op, events, measure, |model| model.set_port(1, false));
+                assert!(took < Duration::from_secs(10), "{took:?}");
+                // Whichever comes first: the transport gives up, or the deadline passes.
+                let told = message.contains("within 300ms (--timeout): a posted")
+                    || message.contains("TRANSPORT_RETRY_EXC_ERR");
+                assert!(told, "{op:?} {events}: {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_that_never_arrives_ends_the_run_at_its_deadline() {
+        let (message, _) = run(Op::Write, false, Measure::Latency, |model| model.set_port(1, false));
+        assert!(
+            message.contains("the arrival of an RDMA WRITE") || message.contains("RETRY_EXC"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_device_that_left_the_bus_is_told() {
+        for events in [false, true] {
+            let (message, took) = run(Op::Send, events, Measure::Latency, |model| model.set_gone(0, true));
+            assert!(message.contains("device is gone"), "{message}");
+            assert!(took < Duration::from_secs(10), "{took:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_bytes_are_found() {
+        let model = Model::new("".parse().unwrap()).unwrap();
+        let device = Device::on(model, Duration::from_secs(10)).unwrap();
+        let mut link = Link::connect(&device, &plan(Op::Write, false), Measure::Bandwidth).unwrap();
+        bandwidth(&mut link).unwrap();
+        let b = &link.ends[B];
+        let at = b.places.incoming(0, 3);
+        b.mr.write(at + 5, &[!0]);
+        let error = crate::payload::verify(&b.mr, at, &[0; 8], "message 3").unwrap_err();
+        assert!(
+            error.message().unwrap().starts_with("payload of message 3 is wrong: byte 0 of 8"),
+            "{error:?}"
+        );
     }
 }

@@ -1,0 +1,74 @@
+//! What is refused: exit code 2, nothing on standard output, and a message with the rule and its numbers.
+
+use crate::mlx5;
+
+#[test]
+fn every_misuse_is_refused_by_name() {
+    let cases: &[(&str, &[&str])] = &[
+        // Devices.
+        ("info --device mlx4", &["device kind `mlx4`", "`model`"]),
+        ("pingpong --device vfio:0000:01:00.0", &["device kind `vfio`"]),
+        ("lat --device=", &["device kind ``"]),
+        ("lat --device model:prots=2", &["`prots`", "ports (1 or 2)"]),
+        ("lat --device model:ports=3", &["ports=3", "1 or 2"]),
+        ("bw --device model:mtu=1500", &["mtu=1500", "256, 512, 1024, 2048 or 4096"]),
+        ("bw --device model:mtu", &["`mtu`", "key=value"]),
+        ("bw --device model:ports=1,ports=2", &["`ports`", "twice"]),
+        ("info --device model:drive=step", &["drive=step", "drive=thread"]),
+        // Numbers.
+        ("lat --iters 0", &["'0'", "--iters"]),
+        ("lat --iters many", &["'many'", "--iters"]),
+        ("lat --iters 99999999999999999999", &["99999999999999999999"]),
+        ("bw --batch 0", &["'0'", "--batch"]),
+        ("bw --qps 0", &["'0'", "--qps"]),
+        ("bw --qps 70000", &["70000", "65536"]),
+        ("bw --depth 40000", &["40000", "32768"]),
+        ("bw --signal-every 0", &["'0'", "--signal-every"]),
+        ("bw --timeout 0", &["'0'", "--timeout"]),
+        ("bw --seed -1", &["-1"]),
+        // Sizes.
+        ("lat --size x", &["`x` is not a size in bytes"]),
+        ("lat --size -1", &["-1"]),
+        ("lat --size 64..8", &["64 is above 8"]),
+        ("lat --size 5g", &["5g", "4294967295"]),
+        ("lat --size 1,,2", &["is not a size in bytes"]),
+        ("bw --size 2g", &["2147483648", "max_msg_sz is 1073741824"]),
+        ("bw --size 1g --qps 2", &["2147483648 bytes", "1073741824"]),
+        ("lat --size 1g --batch 3", &["3221225472 bytes", "1073741824"]),
+        ("pingpong --size 1..2", &["is not a size in bytes"]),
+        // Operations.
+        ("lat --op sned", &["'sned'", "write-imm"]),
+        ("lat --op read --inline", &["--inline with --op read"]),
+        ("bw --op cas --inline", &["--inline with --op cas"]),
+        ("bw --op faa --size 16", &["--size 16", "8 bytes"]),
+        ("lat --op write --size 0", &["--size 0", "last byte"]),
+        ("lat --op write --size 0..4,0", &["is not a size in bytes"]),
+        ("lat --op write --events", &["--events", "write-imm"]),
+        ("lat --inline --size 973", &["973", "max_inline_data is 972"]),
+        ("bw --inline", &["65536", "max_inline_data is 972"]),
+        // Queues.
+        ("bw --batch 129", &["--batch 129", "128", "--depth"]),
+        ("bw --batch 9 --depth 8", &["--batch 9", "8 requests"]),
+        ("bw --signal-every 129", &["128 silent requests", "queue of 128"]),
+        ("bw --signal-every 100 --batch 64", &["99 silent requests", "--depth"]),
+        ("pingpong --signal-every 200", &["199 silent requests"]),
+        ("lat --op read --signal-every 2", &["--signal-every 2", "--batch 1"]),
+        ("bw --qps 65536", &["16777216", "max_cqe is 4194304"]),
+        ("bw --depth 32768 --inline --size 900", &["32768"]),
+        // Command lines.
+        ("", &["Usage: mlx5"]),
+        ("latency", &["'latency'"]),
+        ("lat more", &["'more'"]),
+        ("lat --inlin", &["--inline"]),
+        ("lat --explain --json", &["--explain", "--json"]),
+        ("info --iters 5", &["--iters"]),
+    ];
+    for (args, parts) in cases {
+        let ended = mlx5(args);
+        assert_eq!(ended.code, Some(2), "mlx5 {args}: {ended:?}");
+        assert_eq!(ended.stdout, "", "mlx5 {args}");
+        for part in *parts {
+            assert!(ended.stderr.contains(part), "mlx5 {args}: no `{part}` in: {}", ended.stderr);
+        }
+    }
+}
