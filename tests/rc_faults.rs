@@ -71,7 +71,7 @@ fn complete(model: &Model, sides: &mut [Side; 2], n: usize) -> Vec<(usize, u64)>
 }
 
 #[test]
-fn psn_and_ack_rules() {
+fn e14_psn_and_ack_rules() {
     let n_troubled = Arc::new(AtomicUsize::new(0));
     for seed in 0..12 {
         let n_troubled = Arc::clone(&n_troubled);
