@@ -1,7 +1,7 @@
 //! Completion queues, and how they wake a sleeper.
 
 use crate::{
-    Context, Error, Result,
+    Context, Error, Qp, Result,
     backend::{self, CqParams, CqParts},
     doorbell::DoorbellRecord,
     mlx5::{be::Be32, ids::Cqn},
@@ -132,6 +132,13 @@ impl Cq {
         // Not taken: the index stays as it was.
         std::mem::forget(poll);
         ready
+    }
+
+    /// Takes out the completions of `qp` that were not taken yet, and says how many. All others stay, in order.
+    ///
+    /// For a queue pair that was moved to RST, before it is used again: see [`Qp::modify`].
+    pub fn sweep(&mut self, qp: &Qp) -> u32 {
+        self.queue.sweep(qp.sends())
     }
 
     /// Asks for one event; see [`CompletionQueue::arm`] for the rule that no wake-up is lost by.

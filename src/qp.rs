@@ -242,6 +242,10 @@ impl Qp {
         &mut self.send
     }
 
+    pub(crate) fn sends(&self) -> &SendQueue {
+        &self.send
+    }
+
     /// The receive queue.
     pub fn recv_queue(&mut self) -> &mut RecvQueue {
         &mut self.recv
@@ -249,7 +253,9 @@ impl Qp {
 
     /// Moves the queue pair to another state.
     ///
-    /// In RST both queues are emptied: what was outstanding is forgotten, and indices are 0 again.
+    /// In RST both queues are emptied: what was outstanding is forgotten, and indices are 0 again. Completions of
+    /// before that are still in a completion queue could be taken for those of new requests: take them first, or
+    /// have the queue [swept](Cq::sweep) before the queue pair is used again.
     ///
     /// # Errors
     /// [`Error::Transition`] names what is missing, before the device is asked.

@@ -549,6 +549,56 @@ fn qp_reset_reuse(options: &str) {
 }
 
 #[test]
+fn d8_qp_reset_sweeps_old_completions() {
+    // Two queue pairs with one completion queue of 32: completions of both lie in it, in turn, also across its end.
+    // One is reset before they are taken.
+    let setup = Setup { cq: CqAttr { n_cqes: 32, ..CqAttr::default() }, ..Setup::default() };
+    let mut pair = Pair::with("ports=2,drive=step", &setup, &Setup::default());
+    let how = Connection::default();
+    let mut other = pair.a.pd.create_qp(&QpInit::default(), &pair.a.cq, &pair.a.cq).unwrap();
+    let mut peer = pair.b.pd.create_qp(&QpInit::default(), &pair.b.cq, &pair.b.cq).unwrap();
+    connect(&mut other, &mut peer, &how, &how);
+    let remote = pair.b.remote(0);
+    let write = |qp: &mut mlx5_direct::Qp, wr_id: u64| {
+        let mut list = qp.post_list();
+        list.rdma_write(wr_id, remote, SIGNALED).unwrap().inline(&wr_id.to_be_bytes()).unwrap().finish();
+        list.ring();
+    };
+    for round in 0..40u64 {
+        let (n_old, n_kept) = (round % 8, round * 5 % 11);
+        for i in 0..n_old.max(n_kept) {
+            if i < n_old {
+                write(&mut pair.a.qp, 1000 + i);
+            }
+            if i < n_kept {
+                write(&mut other, round * 100 + i);
+            }
+        }
+        pair.settle();
+        pair.a.qp.modify(&QpModify::to(QpState::RST)).unwrap();
+        pair.b.qp.modify(&QpModify::to(QpState::RST)).unwrap();
+        assert_eq!(u64::from(pair.a.cq.sweep(&pair.a.qp)), n_old, "round {round}");
+        assert_eq!(pair.a.cq.sweep(&pair.a.qp), 0);
+        connect(&mut pair.a.qp, &mut pair.b.qp, &how, &how);
+        write(&mut pair.a.qp, 1);
+        pair.settle();
+        let (mut kept, mut new) = (0, 0);
+        let mut poll = pair.a.cq.poll();
+        while let Some(wc) = poll.next() {
+            assert_eq!(wc.error(), None);
+            if wc.user_index() == other.user_index() {
+                assert_eq!(other.retire(&wc).unwrap().wr_id, round * 100 + kept, "in order, each once");
+                kept += 1;
+            } else {
+                assert_eq!(pair.a.qp.retire(&wc).unwrap().wr_id, 1);
+                new += 1;
+            }
+        }
+        assert_eq!((kept, new), (n_kept, 1), "round {round}");
+    }
+}
+
+#[test]
 fn d8_qp_reset_forgets_what_was_outstanding() {
     // Without ERR, and without taking completions: none comes after.
     let mut pair = stalled("ports=2");

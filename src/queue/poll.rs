@@ -1,6 +1,6 @@
 //! The completion queue: which slots are new, and when they are given back.
 
-use super::Completion;
+use super::{Completion, SendQueue};
 use crate::{
     cqe::{CQE_BYTES, OP_OWN_INIT, OP_OWN_OFFSET},
     doorbell::{DoorbellRecord, UarPage, after_owner_test, before_consumer_index},
@@ -117,6 +117,74 @@ impl CompletionQueue {
         Poll { start: self.ci, ci: self.ci, queue: self }
     }
 
+    /// The CQE at `index`, free-running and not given back, if the device has written it.
+    #[inline(always)]
+    fn at(&self, index: u32) -> Option<Completion<'_>> {
+        let place = self.op_own(index);
+        // SAFETY: in the ring. Volatile: the device writes it.
+        let op_own = unsafe { place.read_volatile() };
+        // Owner is the parity of the lap: 0 in the first. It was 1 in memory that was never written, as is
+        // the opcode INVALID, which a ring of one slot needs in its second lap.
+        let lap_is_odd = index & (self.mask + 1) != 0;
+        if (op_own & 1 != 0) != lap_is_odd || op_own >= 0xf0 {
+            return None;
+        }
+        // The device writes the last byte last: what was before it in the CQE is there now.
+        after_owner_test();
+        // SAFETY: the CQE that ends at `place`, which the device has given to software.
+        Some(unsafe { Completion::new(place.sub(OP_OWN_OFFSET), op_own) })
+    }
+
+    /// The last byte of the slot at `index`.
+    #[inline(always)]
+    fn op_own(&self, index: u32) -> *const u8 {
+        // SAFETY: the slot is masked to the ring.
+        unsafe { self.op_own.add(((index & self.mask) as usize) << self.log_slot_bytes) }
+    }
+
+    /// Takes out the completions of one queue pair that were not taken yet, and says how many. All others stay,
+    /// in their order (`mlx5_cq_clean` in rdma-core).
+    ///
+    /// For a queue pair that was moved to RESET: it starts at index 0 again, so that what is left of before could
+    /// be taken for completions of new requests.
+    pub fn sweep(&mut self, queue_pair: &SendQueue) -> u32 {
+        let owner = queue_pair.owner();
+        let mut end = self.ci;
+        // The slot one lap on is that of `ci` itself, and never new.
+        while self.at(end).is_some() {
+            end = end.wrapping_add(1);
+        }
+        // From the newest on, so that survivors move up over those that go.
+        let mut to = end;
+        for n in (0..end.wrapping_sub(self.ci)).rev() {
+            let from = self.ci.wrapping_add(n);
+            if self.at(from).is_some_and(|completion| completion.is_of(owner)) {
+                continue;
+            }
+            to = to.wrapping_sub(1);
+            if to != from {
+                self.move_cqe(from, to);
+            }
+        }
+        let n_taken = to.wrapping_sub(self.ci);
+        // Nothing, or slots that no survivor lies in: they are the device's again.
+        self.ci = to;
+        before_consumer_index();
+        self.consumer_index.write(to & 0xff_ffff);
+        n_taken
+    }
+
+    /// Moves a CQE to another slot that is software's too, whose owner bit stays.
+    fn move_cqe(&mut self, from: u32, to: u32) {
+        let (from, to) = (self.op_own(from), self.op_own(to).cast_mut());
+        // SAFETY: two slots of the ring that the device has written and not been given back: it leaves them alone.
+        unsafe {
+            let op_own = from.read_volatile() & !1 | to.read_volatile() & 1;
+            from.sub(OP_OWN_OFFSET).copy_to_nonoverlapping(to.sub(OP_OWN_OFFSET), OP_OWN_OFFSET);
+            to.write_volatile(op_own);
+        }
+    }
+
     /// Asks for one event when the next completion arrives, or with `solicited_only` the next that is
     /// solicited or failed.
     ///
@@ -171,22 +239,9 @@ impl Poll<'_> {
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // a lending iterator, which the trait cannot express
     pub fn next(&mut self) -> Option<Completion<'_>> {
-        let queue = &*self.queue;
-        // SAFETY: the slot is masked to the ring.
-        let place = unsafe { queue.op_own.add(((self.ci & queue.mask) as usize) << queue.log_slot_bytes) };
-        // SAFETY: in the ring. Volatile: the device writes it.
-        let op_own = unsafe { place.read_volatile() };
-        // Owner is the parity of the lap: 0 in the first. It was 1 in memory that was never written, as is
-        // the opcode INVALID, which a ring of one slot needs in its second lap.
-        let lap_is_odd = self.ci & (queue.mask + 1) != 0;
-        if (op_own & 1 != 0) != lap_is_odd || op_own >= 0xf0 {
-            return None;
-        }
-        // The device writes the last byte last: what was before it in the CQE is there now.
-        after_owner_test();
+        let completion = self.queue.at(self.ci)?;
         self.ci = self.ci.wrapping_add(1);
-        // SAFETY: the CQE that ends at `place`, which the device has given to software.
-        Some(unsafe { Completion::new(place.sub(OP_OWN_OFFSET), op_own) })
+        Some(completion)
     }
 }
 

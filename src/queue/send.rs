@@ -202,6 +202,11 @@ impl SendQueue {
         self.qpn
     }
 
+    /// How its queue pair's completions are told.
+    pub(super) fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// The queue pair's identity, for leases.
     pub fn id(&self) -> QueueId {
         self.id
