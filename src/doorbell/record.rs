@@ -2,11 +2,12 @@
 
 use crate::mlx5::be::Be32;
 use core::ptr::NonNull;
+use volatile_register::WO;
 
 /// One word of a doorbell record, and the right to write it.
 #[derive(Debug)]
 pub struct DoorbellRecord {
-    word: NonNull<Be32>,
+    word: NonNull<WO<Be32>>,
 }
 
 // SAFETY: the word belongs to this value alone, on whatever thread it is.
@@ -19,13 +20,13 @@ impl DoorbellRecord {
     /// `word` stays valid for writes as long as the value lives, and nobody else in this process writes it.
     /// The device may read it at any time.
     pub unsafe fn new(word: NonNull<Be32>) -> Self {
-        Self { word }
+        Self { word: word.cast() }
     }
 
     /// Publishes a counter.
     #[inline(always)]
     pub fn write(&mut self, counter: u32) {
-        // SAFETY: valid and ours by the contract of `new`. Volatile: the device reads it behind our back.
-        unsafe { self.word.write_volatile(Be32::new(counter)) }
+        // SAFETY: valid and ours by the contract of `new`; a write-only cell, which the device only reads.
+        unsafe { self.word.as_ref().write(Be32::new(counter)) }
     }
 }

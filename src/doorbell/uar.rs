@@ -9,6 +9,7 @@ use crate::mlx5::{
 };
 use crate::wqe::WQEBB_BYTES;
 use core::ptr::NonNull;
+use volatile_register::WO;
 
 /// A mapped UAR page: the doorbells of completion and event queues.
 ///
@@ -41,7 +42,7 @@ impl UarPage {
         before_doorbell(self.write_combining);
         let value = Be64::from_raw(u64::from_ne_bytes(doorbell.to_bytes()));
         // SAFETY: within the page by the contract of `new`; aligned, being 0x20 of it.
-        unsafe { self.base.add(CQ_DOORBELL).cast::<Be64>().write_volatile(value) };
+        unsafe { self.base.add(CQ_DOORBELL).cast::<WO<Be64>>().as_ref().write(value) };
         flush_write_combining(self.write_combining);
     }
 
@@ -54,7 +55,7 @@ impl UarPage {
         let value = Be32::from_raw(u32::from_ne_bytes(doorbell.to_bytes()));
         let offset = if arm { EQ_DOORBELL_ARM } else { EQ_DOORBELL_NOARM };
         // SAFETY: within the page by the contract of `new`; aligned, being 0x40 or 0x48 of it.
-        unsafe { self.base.add(offset).cast::<Be32>().write_volatile(value) };
+        unsafe { self.base.add(offset).cast::<WO<Be32>>().as_ref().write(value) };
         flush_write_combining(self.write_combining);
     }
 
@@ -129,7 +130,7 @@ impl UarRegister {
     pub(crate) fn ring(&mut self, ctrl: u64) {
         before_doorbell(self.write_combining);
         // SAFETY: `offset` is the start of a half of the register, which is mapped and 8-byte aligned.
-        unsafe { self.base.add(self.offset).cast::<u64>().write_volatile(ctrl) };
+        unsafe { self.base.add(self.offset).cast::<WO<u64>>().as_ref().write(ctrl) };
         flush_write_combining(self.write_combining);
         self.turn();
     }
