@@ -1,8 +1,7 @@
 //! The device's own command interface, over any [`PciFunction`].
 //!
-//! [`PrmControl::open`] brings a function up the way Linux does: [`bringup`]. Commands go through
-//! [`cmd_queue`]; one thread watches events and health ([`events`]), another serves the firmware's page
-//! requests ([`pages`]).
+//! [`PrmControl::open`] brings a function up the way Linux does. Commands of any thread go through one command
+//! queue; one thread watches events and health, another serves the firmware's page requests.
 #![forbid(unsafe_code)]
 
 mod bringup;
