@@ -45,7 +45,7 @@ impl Extensions {
     }
 }
 
-/// `BTH.OpCode`: transport in [7:5] (0 = RC), operation in [4:0].
+/// `BTH.OpCode`: transport in `[7:5]` (0 = RC), operation in `[4:0]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 

@@ -33,7 +33,7 @@ pub struct Ethernet {
     pub dest: [u8; 6],
     /// Source MAC.
     pub source: [u8; 6],
-    /// 802.1Q tag: priority [15:13], DEI [12], VLAN id [11:0].
+    /// 802.1Q tag: priority `[15:13]`, DEI `[12]`, VLAN id `[11:0]`.
     pub vlan_tci: Option<u16>,
 }
 
@@ -100,7 +100,7 @@ pub struct AtomicEth {
 /// Acknowledge extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {
-    /// [6:5] kind: 0 ACK, 1 RNR NAK, 3 NAK; [4:0] credits, timer code or NAK code.
+    /// `[6:5]` kind: 0 ACK, 1 RNR NAK, 3 NAK; `[4:0]` credits, timer code or NAK code.
     pub syndrome: u8,
     /// Message sequence number, 24 bits.
     pub msn: u32,
