@@ -623,3 +623,20 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// Any bytes are taken apart or refused, and print.
+    #[test]
+    fn decode_takes_any_bytes(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..1100),
+        opcode in prop::sample::select(vec![0u8, 1, 8, 9, 0xa, 0xb, 0x10, 0x11, 0x12, 0x25, 0xff]),
+    ) {
+        if let Some(byte) = bytes.get_mut(3) {
+            *byte = opcode;
+        }
+        match mlx5_direct::wqe::decode(&bytes) {
+            Ok(wqe) => prop_assert!(wqe.to_string().lines().count() > wqe.segments().count()),
+            Err(error) => prop_assert!(error.at_bytes <= bytes.len() && !error.to_string().is_empty()),
+        }
+    }
+}

@@ -18,7 +18,7 @@ use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome, ResponderCqe},
     mlx5::ids::{Lkey, Rkey},
     queue::{Completion, CqeSize, Flags, PostError, Remote, Request, SgeList},
-    wqe::SendOpcode,
+    wqe::{self, Segment, SendOpcode},
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -184,6 +184,16 @@ fn send_requests_are_encoded_as_libmlx5_does() {
         };
         let all = send.wqe(index as usize, n_wqebbs * 64);
         assert!(all[padding_at..].iter().all(|b| *b == RING_FILL), "{id}: wrote past the WQE's end");
+
+        let decoded = wqe::decode(&expected).unwrap_or_else(|e| panic!("{id}: {e}"));
+        let n_sges = decoded.segments().filter(|s| matches!(s, Segment::Data(_))).count();
+        let named = vector["sges"].as_array().map_or(0, |s| s.iter().filter(|s| s["length"] != 0).count());
+        assert_eq!(n_sges, named, "{id}:\n{decoded}");
+        let inline = decoded.segments().find_map(|s| match s {
+            Segment::Inline { data, .. } => Some(data.to_vec()),
+            _ => None,
+        });
+        assert_eq!(inline.unwrap_or_default(), vector.get("inline").map_or(vec![], bytes), "{id}");
 
         assert_eq!(send.record.read(4, 4), bytes(&vector["record"]), "{id}: record");
         assert_eq!(send.record.read(0, 4), [0; 4], "{id}: the receive word");

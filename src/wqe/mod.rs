@@ -8,12 +8,14 @@
 mod atomic;
 mod ctrl;
 mod data;
+mod decode;
 mod inline;
 mod raddr;
 
 pub use atomic::AtomicSeg;
 pub use ctrl::{CompletionMode, CtrlSeg, FenceMode, SendOpcode};
 pub use data::DataSeg;
+pub use decode::{DecodeError, DecodedWqe, Rule, Segment, decode};
 pub use inline::InlineSeg;
 pub use raddr::RaddrSeg;
 
