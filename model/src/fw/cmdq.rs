@@ -5,6 +5,7 @@ use super::{
     Function,
     dispatch::{self, Input},
     init_segment::{LOG_CMDQ_SIZE, LOG_CMDQ_STRIDE},
+    refusal::Refusal,
 };
 use crate::{
     mem::DmaFault,
@@ -28,8 +29,24 @@ pub(crate) struct CommandQueue {
     pending: u32,
     /// Slots of commands that hang.
     stuck: u32,
+    /// Slots of commands that wait for pages which the host was asked for.
+    waiting: u32,
     /// Blocks of this command carry signatures.
     pub(crate) checksums: bool,
+}
+
+/// What becomes of a command.
+enum Answer {
+    Output(Vec<u8>),
+    Hangs,
+    WaitsForPages,
+}
+
+impl CommandQueue {
+    /// Takes up again what waited for pages.
+    pub(super) fn resume(&mut self) {
+        self.pending |= self.waiting;
+    }
 }
 
 impl Function {
@@ -84,18 +101,21 @@ impl Function {
         }
         let had_event_queue = self.command_eq().is_some();
         match self.deliver(slot, &entry) {
-            Ok(None) => self.commands.stuck |= 1 << slot,
-            Ok(Some(output)) => self.complete(at, &entry, &output, DeliveryStatus::OK),
+            Ok(Answer::Hangs) => return self.commands.stuck |= 1 << slot,
+            Ok(Answer::WaitsForPages) => return self.commands.waiting |= 1 << slot,
+            Ok(Answer::Output(output)) => self.complete(at, &entry, &output, DeliveryStatus::OK),
             Err(status) => self.complete(at, &entry, &[], status),
         }
         // While the first command EQ is being made its creator still polls.
-        if had_event_queue && self.commands.stuck >> slot & 1 == 0 {
+        if had_event_queue {
             self.command_event(1 << slot);
         }
     }
 
-    /// Fetches and executes a command: its output, or nothing if it hangs.
-    fn deliver(&mut self, slot: u32, entry: &CmdEntry) -> Result<Option<Vec<u8>>, DeliveryStatus> {
+    /// Fetches and executes a command.
+    fn deliver(&mut self, slot: u32, entry: &CmdEntry) -> Result<Answer, DeliveryStatus> {
+        let has_waited = self.commands.waiting >> slot & 1 != 0;
+        self.commands.waiting &= !(1 << slot);
         let lengths = [entry.input_length(), entry.output_length()];
         if entry.type_() != PCI_CMD_XPORT {
             return Err(self.undelivered(slot, entry, DeliveryStatus::CMD_DESCR_ERR, "type is not 7"));
@@ -121,15 +141,19 @@ impl Function {
         self.output_chain(slot, entry)?;
         let head = MboxIn::read_from_prefix(&input).map_or_else(|_| MboxIn::new(), |(head, _)| head);
         let opcode = head.opcode();
-        self.record(Kind::CommandIn, &input, || format!("slot {slot}: {opcode}"));
+        if !has_waited {
+            self.record(Kind::CommandIn, &input, || format!("slot {slot}: {opcode}"));
+        }
         if self.faults.is_stuck(opcode.0) {
-            return Ok(None);
+            return Ok(Answer::Hangs);
         }
         let output_len_bytes = entry.output_length() as usize;
         let mut output = match self.faults.take_failure(opcode.0) {
             Some((status, syndrome)) => failure(CmdStatus(status), syndrome),
             None => match dispatch::execute(self, opcode, &Input { bytes: &input, output_len_bytes }) {
                 Ok(output) => output,
+                // Pages are on their way: a card does not fail the command that came before them.
+                Err(Refusal::NO_PAGES) if self.pages.are_coming() => return Ok(Answer::WaitsForPages),
                 Err(refusal) => {
                     self.note(|| format!("{opcode} refused: {}", refusal.text));
                     failure(refusal.status, refusal.syndrome)
@@ -138,7 +162,7 @@ impl Function {
         };
         self.record(Kind::CommandOut, &output, || format!("slot {slot}: {opcode}"));
         output.resize(output_len_bytes, 0);
-        Ok(Some(output))
+        Ok(Answer::Output(output))
     }
 
     /// A command that firmware never saw is a driver's mistake.

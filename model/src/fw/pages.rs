@@ -48,11 +48,18 @@ pub(crate) struct Pages {
     owned: BTreeSet<u64>,
     used_64ths: usize,
     requested: bool,
+    /// The host had none to give when last asked.
+    denied: bool,
 }
 
 impl Pages {
     pub(crate) fn n_owned(&self) -> usize {
         self.owned.len()
+    }
+
+    /// Whether the host was asked for pages and has not answered.
+    pub(super) fn are_coming(&self) -> bool {
+        self.requested && !self.denied
     }
 
     pub(crate) fn forget(&mut self) {
@@ -148,11 +155,13 @@ impl Function {
                     self.violate(Violation::new(Rule::DmaWritable, detail).with_bytes(list.as_flattened()));
                 }
                 result?;
-                self.pages.requested = false;
+                (self.pages.requested, self.pages.denied) = (false, false);
+                self.commands.resume();
                 done()
             }
             ManagePagesOpMod::CANT_GIVE => {
-                self.pages.requested = false;
+                (self.pages.requested, self.pages.denied) = (false, true);
+                self.commands.resume();
                 done()
             }
             ManagePagesOpMod::TAKE => {

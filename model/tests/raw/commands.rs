@@ -162,26 +162,40 @@ fn pages_are_asked_for_as_objects_grow_and_refusal_is_taken() {
         let eqe = rig.read(eq + index * 64, 64);
         (eqe[63] & 1 == 0 && eqe[1] == 0xb).then(|| i32::from_be_bytes(eqe[0x24..0x28].try_into().unwrap()))
     };
-    let mut n_pds = 0;
-    let refused = loop {
-        let answer = rig.run(Raw::cmd(0x800, 16));
-        if answer.bytes[0] != 0 {
-            break answer;
+    // ALLOC_PD in slot 1, until one waits for pages. The number of those before it.
+    let until_one_waits = |rig: &Rig| {
+        for n in 0.. {
+            rig.lay(1, &Raw::cmd(0x800, 16).0, 16, 0x77);
+            rig.ring(2);
+            rig.function.relax(Duration::from_micros(100));
+            if !rig.done(1) {
+                return n;
+            }
+            rig.answer(1, 16).ok();
         }
-        n_pds += 1;
+        0
     };
-    assert_eq!((refused.bytes[0], refused.syndrome()), (0xf, Refusal::NO_PAGES.syndrome));
+    let n_pds = until_one_waits(&rig);
+    assert!(n_pds > 100, "{n_pds}");
     let wanted = requested(&rig, 0).expect("a page request");
     assert!(wanted > 0 && requested(&rig, 1).is_none(), "asked once");
-    // Cannot give: the next creation asks again.
+    // Cannot give: what waited is refused. The next creation asks again.
     rig.run(Raw::cmd(0x108, 16)).ok();
+    rig.wait("the command that waited", |rig| rig.done(1));
+    let refused = rig.answer(1, 16);
+    assert_eq!((refused.bytes[0], refused.syndrome()), (0xf, Refusal::NO_PAGES.syndrome));
     assert_eq!(rig.run(Raw::cmd(0x800, 16)).syndrome(), Refusal::NO_PAGES.syndrome);
     let wanted = requested(&rig, 1).expect("another request");
     rig.give(wanted as u32);
     for _ in 0..100 {
         rig.alloc_pd();
     }
-    assert!(n_pds > 100, "{n_pds}");
+    // Given, while one waits: it succeeds.
+    until_one_waits(&rig);
+    let wanted = requested(&rig, 2).expect("another request");
+    rig.give(wanted as u32);
+    rig.wait("the command that waited", |rig| rig.done(1));
+    rig.answer(1, 16).ok();
     rig.model.assert_clean();
 }
 
