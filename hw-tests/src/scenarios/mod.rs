@@ -1,0 +1,170 @@
+//! The table of scenarios.
+
+mod data;
+mod device;
+mod errors;
+
+use crate::bench::Bench;
+use std::error::Error;
+
+/// What a scenario gives: an error says what was not as it should be.
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Fails a scenario.
+pub(crate) fn fail<T>(why: impl Into<String>) -> Outcome<T> {
+    Err(why.into().into())
+}
+
+/// Something that may be run on a device.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// What holds if it passes.
+    pub(crate) asserts: &'static str,
+    /// What the device must have for it.
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: fn(&Bench) -> Outcome,
+}
+
+/// What a device may lack.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Need {
+    /// 8-byte atomics.
+    Atomics,
+    /// Two functions, cabled.
+    TwoFunctions,
+}
+
+impl Need {
+    /// Why the bench does not have it.
+    pub(crate) fn missing_on(self, bench: &Bench) -> Option<String> {
+        let [first, last] = bench.ends();
+        match self {
+            Self::Atomics if !first.device().atomic_cap => {
+                Some("the device has no atomics (atomic_cap)".into())
+            }
+            Self::TwoFunctions if first.name() == last.name() => {
+                Some("needs two functions; for the model: --device model:ports=2".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Every scenario, in the order in which they are run.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "query_device_port_gid",
+        asserts: "limits are not zero, the port is active, GID 1 is of RoCE v2, port 0 is refused",
+        needs: &[],
+        run: device::query,
+    },
+    Scenario {
+        name: "link_down_and_up",
+        asserts: "a disabled port goes down and tells by an event, an enabled one comes up again",
+        needs: &[Need::TwoFunctions],
+        run: device::link,
+    },
+    Scenario {
+        name: "send_recv_1000",
+        asserts: "1000 messages arrive once each, in order, with their bytes",
+        needs: &[],
+        run: data::send_recv,
+    },
+    Scenario {
+        name: "send_imm",
+        asserts: "immediate data arrive beside the message",
+        needs: &[],
+        run: data::send_imm,
+    },
+    Scenario {
+        name: "inline_all_sizes",
+        asserts: "inline data of every size from 0 to the limit arrive; one byte more is refused",
+        needs: &[],
+        run: data::inline,
+    },
+    Scenario {
+        name: "write",
+        asserts: "the peer's memory holds the bytes and nothing around them changes; no receive is used",
+        needs: &[],
+        run: data::write,
+    },
+    Scenario {
+        name: "write_imm",
+        asserts: "as write, and one receive completes with the immediate data",
+        needs: &[],
+        run: data::write_imm,
+    },
+    Scenario {
+        name: "read",
+        asserts: "the peer's bytes are in own memory when the READ completes",
+        needs: &[],
+        run: data::read,
+    },
+    Scenario {
+        name: "compare_swap",
+        asserts: "memory changes only where it compares equal; the old value comes back",
+        needs: &[Need::Atomics],
+        run: data::compare_swap,
+    },
+    Scenario {
+        name: "fetch_add",
+        asserts: "1000 additions give their sum; each brings the value before it",
+        needs: &[Need::Atomics],
+        run: data::fetch_add,
+    },
+    Scenario {
+        name: "unsignaled_then_signaled",
+        asserts: "one completion retires the silent requests before it; the queue refuses when full",
+        needs: &[],
+        run: data::unsignaled,
+    },
+    Scenario {
+        name: "event_wakes_sleeper",
+        asserts: "a sleeper wakes for a message that comes later, and does not wake without one",
+        needs: &[],
+        run: data::event,
+    },
+    Scenario {
+        name: "rnr_then_post",
+        asserts: "a message without receive waits, and arrives once one is posted",
+        needs: &[],
+        run: errors::rnr_then_post,
+    },
+    Scenario {
+        name: "rnr_exceeded",
+        asserts: "with rnr_retry 1 a message without receive fails by name, and what follows is flushed",
+        needs: &[],
+        run: errors::rnr_exceeded,
+    },
+    Scenario {
+        name: "remote_access_error",
+        asserts: "a WRITE without the right fails by name at the sender, memory is untouched",
+        needs: &[],
+        run: errors::remote_access,
+    },
+    Scenario {
+        name: "remote_bounds_error",
+        asserts: "a READ one byte beyond the peer's memory fails by name",
+        needs: &[],
+        run: errors::remote_bounds,
+    },
+    Scenario {
+        name: "local_access_error",
+        asserts: "a receive into memory without LOCAL_WRITE fails by name at both ends",
+        needs: &[],
+        run: errors::local_access,
+    },
+    Scenario {
+        name: "short_receive",
+        asserts: "a message longer than its receive fails by name at both ends",
+        needs: &[],
+        run: errors::short_receive,
+    },
+    Scenario {
+        name: "recover_after_error",
+        asserts: "a queue pair in ERR goes through RST and works again",
+        needs: &[],
+        run: errors::recover,
+    },
+];
