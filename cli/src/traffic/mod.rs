@@ -115,8 +115,8 @@ struct Patience {
     events: bool,
 }
 
-/// Polls without a look at anything else.
-const SPINS: u32 = 1024;
+/// Polls before the processor is offered to others: a few µs. A software device may be waiting for it.
+const SPINS: u32 = 128;
 
 /// The longest sleep without a look at anything else.
 const NAP: Duration = Duration::from_millis(50);
@@ -147,7 +147,6 @@ impl Patience {
         if self.events {
             link.ends[end].sleep(NAP.min(timeout))?;
         } else {
-            // The device may be waiting for this processor.
             thread::yield_now();
         }
         link.ends[A].drain()?;
