@@ -1,0 +1,105 @@
+//! What README.md shows is what happens.
+//!
+//! `BLESS=1 cargo test -p mlx5-cli --test readme` writes the output and the quoted example anew.
+
+use serde_json::Value;
+use std::{fs, path::Path, process::Command};
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The fenced block after the comment `<!-- mark -->`, with its place in the text.
+fn block<'t>(text: &'t str, mark: &str) -> (std::ops::Range<usize>, &'t str) {
+    let start = text.find(&format!("<!-- {mark} -->\n```")).unwrap_or_else(|| panic!("README has no {mark}"));
+    let fence = start + text[start..].find("```").expect("a fence");
+    let start = fence + text[fence..].find('\n').expect("a line") + 1;
+    let end = start + text[start..].find("```\n<!-- end -->").expect("an end");
+    (start..end, &text[start..end])
+}
+
+/// Compares a block of README with what it should be, by `shape`; or writes it.
+fn check(mark: &str, expected: &str, shape: fn(&str) -> String) {
+    let readme = read("README.md");
+    let (place, shown) = block(&readme, mark);
+    if std::env::var_os("BLESS").is_some() {
+        let mut blessed = readme.clone();
+        blessed.replace_range(place, expected);
+        fs::write(root().join("README.md"), blessed).expect("write README.md");
+        return;
+    }
+    assert_eq!(shape(shown), shape(expected), "README.md, {mark}: BLESS=1 writes it anew");
+}
+
+/// The text with everything that may differ from run to run made equal: numbers, and the bars of histograms.
+fn masked(text: &str) -> String {
+    let mask = |line: &str| {
+        let line = line.replace('#', "").replace('|', " | ");
+        let words = line.split_whitespace();
+        words
+            .map(|word| if word.contains(|c: char| c.is_ascii_digit()) { "N" } else { word })
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    text.lines().map(mask).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn readme_is_true() {
+    // In one test: blessing rewrites one file.
+    let readme = read("README.md");
+    assert!(readme.contains(
+        "```\ngit clone <this repository> && cd mlx5-direct\ncargo run --release -- pingpong\n```"
+    ));
+    let output = Command::new(env!("CARGO_BIN_EXE_mlx5")).arg("pingpong").output().expect("mlx5 pingpong");
+    assert!(output.status.success(), "{output:?}");
+    check("shown: pingpong", &String::from_utf8(output.stdout).expect("UTF-8"), masked);
+
+    // From the first post to the sender's last word.
+    let example = read("examples/write_and_send.rs");
+    let start = example.find("    // At each end").expect("the start of what is quoted");
+    let end = example.find("    model.assert_clean();").expect("its end");
+    let quoted: Vec<_> =
+        example[start..end].lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
+    check("quoted: examples/write_and_send.rs", &(quoted.join("\n") + "\n"), str::to_owned);
+}
+
+/// `cargo run` at the root starts `mlx5`: it is the only binary of the default members.
+#[test]
+fn cargo_run_starts_mlx5() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version=1", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let defaults = list(&metadata["workspace_default_members"]);
+    let packages = list(&metadata["packages"]);
+    let targets =
+        packages.iter().filter(|package| defaults.contains(&package["id"])).flat_map(|p| list(&p["targets"]));
+    let bins: Vec<_> =
+        targets.filter(|t| list(&t["kind"]).contains(&"bin".into())).map(|t| t["name"].clone()).collect();
+    assert_eq!(bins, ["mlx5"]);
+}
+
+#[test]
+fn what_readme_names_exists() {
+    let readme = read("README.md");
+    let links = readme.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+    let first_cells = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let rooms = first_cells.flat_map(|cell| cell.split('`')).filter(|word| {
+        word.starts_with("src/")
+            || ["model", "cli", "hw-tests", "tests", "benches", "examples"].contains(word)
+    });
+    let named: Vec<_> = links.chain(rooms).collect();
+    assert!(named.len() > 15, "{named:?}");
+    for path in named {
+        assert!(root().join(path).exists(), "README.md names {path}, which does not exist");
+    }
+}
