@@ -98,7 +98,7 @@ pub(crate) struct Common {
     /// Seed of the payload, against which everything is checked
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     pub(crate) seed: u64,
-    /// Give up when nothing happens for so long
+    /// Give up when nothing happens for so long, and a second more for each 10 MB of a batch
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=3600))]
     pub(crate) timeout: u32,
     /// Print the first WQE, its doorbell and its CQE, field by field

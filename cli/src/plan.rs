@@ -84,6 +84,9 @@ pub(crate) struct Plan {
 /// Registered memory that one end may take.
 const MAX_MEMORY_BYTES: u64 = 2 << 30;
 
+/// A software device on a busy machine moves at least so many bytes in a microsecond.
+const SLOW_BYTES_PER_US: u64 = 10;
+
 /// Memory in which bandwidth runs spread their messages.
 const WINDOW_BYTES: u64 = 16 << 20;
 
@@ -258,6 +261,11 @@ impl Plan {
             )));
         }
         Ok(())
+    }
+
+    /// How long nothing may happen: what was asked, and time for a batch of long messages on a slow machine.
+    pub(crate) fn patience(&self) -> Duration {
+        self.timeout + Duration::from_micros(u64::from(self.size) * u64::from(self.batch) / SLOW_BYTES_PER_US)
     }
 
     /// CQEs that an end needs: one for each request that may be outstanding.

@@ -84,7 +84,7 @@ impl RateRow {
 
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let Self { size_bytes, messages, seconds, mb_per_s, mmsg_per_s } = self;
-        writeln!(out, "{size_bytes:>10} {messages:>10} {seconds:>9.3} {mb_per_s:>11.2} {mmsg_per_s:>9.4}")
+        writeln!(out, "{size_bytes:>10} {messages:>10} {seconds:>9.3} {mb_per_s:>11.2} {mmsg_per_s:>9.6}")
     }
 }
 

@@ -143,7 +143,7 @@ impl Patience {
     #[cold]
     fn pause(&mut self, link: &mut Link, end: usize, what: &str) -> Result<(), Failure> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let timeout = link.plan.timeout;
+        let timeout = link.plan.patience();
         if self.events {
             link.ends[end].sleep(NAP.min(timeout))?;
         } else {
@@ -158,7 +158,7 @@ impl Patience {
             end.ctx.health()?;
         }
         Err(Failure::Run(format!(
-            "{}: {what} did not happen within {timeout:?} (--timeout): {}",
+            "{}: {what} did not happen within {timeout:?} (--timeout and time for the bytes): {}",
             link.ends[end].name,
             link.progress()
         )))
@@ -217,7 +217,7 @@ mod tests {
                 let (message, took) = run(op, events, measure, |model| model.set_port(1, false));
                 assert!(took < Duration::from_secs(10), "{took:?}");
                 // Whichever comes first: the transport gives up, or the deadline passes.
-                let told = message.contains("within 300ms (--timeout): a posted")
+                let told = message.contains("within 300ms (--timeout and time for the bytes): a posted")
                     || message.contains("TRANSPORT_RETRY_EXC_ERR");
                 assert!(told, "{op:?} {events}: {message}");
             }
