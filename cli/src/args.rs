@@ -2,6 +2,7 @@
 
 use crate::plan::Op;
 use clap::{Args, Parser, Subcommand, value_parser};
+use std::path::PathBuf;
 
 /// Kernel-bypass driver for mlx5 NICs, and a software ConnectX to run it on.
 #[derive(Debug, Parser)]
@@ -81,6 +82,17 @@ pub(crate) struct Traffic {
     pub(crate) common: Common,
 }
 
+/// What the software card writes down.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Recording {
+    /// Write all that the card sees to FILE: commands, doorbells, WQEs, CQEs, events, packets, as hexdumps
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Write the packets to FILE, in pcap format
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+}
+
 /// What every traffic command takes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Common {
@@ -101,6 +113,8 @@ pub(crate) struct Common {
     /// Give up when nothing happens for so long, and a second more for each 10 MB of a batch
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=3600))]
     pub(crate) timeout: u32,
+    #[command(flatten)]
+    pub(crate) recording: Recording,
     /// Print the first WQE, its doorbell and its CQE, field by field
     #[arg(long, conflicts_with = "json")]
     pub(crate) explain: bool,

@@ -1,9 +1,14 @@
 //! Devices by name: `model` and its options.
 
-use crate::failure::Failure;
+use crate::{args::Recording, failure::Failure};
 use mlx5_direct::{Context, backend::prm::OpenOptions};
 use mlx5_model::{Model, ModelConfig, config::Drive};
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+    time::Duration,
+};
 
 /// An open device.
 #[derive(Debug)]
@@ -13,8 +18,9 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Opens every function of the device that `text` names, each command to it within `timeout`.
-    pub(crate) fn open(text: &str, timeout: Duration) -> Result<Self, Failure> {
+    /// Opens every function of the device that `text` names, each command to it within `timeout`. What the
+    /// card sees from then on is recorded.
+    pub(crate) fn open(text: &str, timeout: Duration, recording: &Recording) -> Result<Self, Failure> {
         let (kind, options) = text.split_once(':').unwrap_or((text, ""));
         if kind != "model" {
             return Err(Failure::Usage(format!(
@@ -30,6 +36,12 @@ impl Device {
             ));
         }
         let model = Model::new(config).map_err(|error| Failure::Run(error.to_string()))?;
+        if let Some(path) = &recording.trace {
+            model.trace().write_to(create(path)?);
+        }
+        if let Some(path) = &recording.pcap {
+            model.trace().pcap_to(create(path)?).map_err(|error| failed(path, &error))?;
+        }
         Self::on(model, timeout)
     }
 
@@ -63,6 +75,17 @@ impl Device {
         for function in self.functions {
             function.close().map_err(|(_, error)| error)?;
         }
+        let recorded = self.model.trace().finish();
+        recorded.map_err(|error| Failure::Run(format!("recording: {error}")))?;
         Ok(self.model.violations().iter().map(ToString::to_string).collect())
     }
+}
+
+fn create(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
+    let file = File::create(path).map_err(|error| failed(path, &error))?;
+    Ok(Box::new(BufWriter::new(file)))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Run(format!("{}: {error}", path.display()))
 }

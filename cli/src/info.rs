@@ -1,6 +1,11 @@
 //! `mlx5 info`: names and order of `ibv_devinfo -v`, as far as this driver knows the values.
 
-use crate::{args::Info, device::Device, failure::Failure, run::print_json};
+use crate::{
+    args::{Info, Recording},
+    device::Device,
+    failure::Failure,
+    run::print_json,
+};
 use mlx5_direct::{
     Context,
     backend::{DeviceAttr, GidEntry, GidType, LinkLayer, PhysState, PortAttr, PortState},
@@ -39,7 +44,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `mlx5 info`.
 pub(crate) fn info(args: &Info, out: &mut impl Write) -> Result<(), Failure> {
-    let device = Device::open(&args.device.device, TIMEOUT)?;
+    let device = Device::open(&args.device.device, TIMEOUT, &Recording::default())?;
     let hcas = device.functions().iter().map(hca).collect::<Result<Vec<_>, _>>()?;
     let violations = device.close()?;
     if let Some(first) = violations.first() {

@@ -172,7 +172,8 @@ fn traffic<R: Row>(command: &str, args: &Traffic, out: &mut impl Write) -> Resul
 }
 
 fn open(common: &Common) -> Result<Device, Failure> {
-    Device::open(&common.device.device, Duration::from_secs(common.timeout.into()))
+    let timeout = Duration::from_secs(common.timeout.into());
+    Device::open(&common.device.device, timeout, &common.recording)
 }
 
 /// The device in a line.

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod output;
+mod recording;
 mod traffic;
 
 use std::{
