@@ -47,8 +47,9 @@ pub(crate) struct Card {
     stopped: AtomicBool,
 }
 
-/// How long without work the engine spins, then yields, before it sleeps.
-const SPIN_NS: u64 = 50_000;
+/// How long without work the engine spins, then yields, before it sleeps. Spinning is short: a driver that shares
+/// the processor runs only when the engine yields.
+const SPIN_NS: u64 = 4_000;
 const YIELD_NS: u64 = 250_000;
 /// How long it sleeps for short times only.
 const NAPPING_NS: u64 = 20_000_000;
