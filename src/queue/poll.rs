@@ -150,8 +150,8 @@ impl CompletionQueue {
     pub fn sweep(&mut self, queue_pair: &SendQueue) -> u32 {
         let owner = queue_pair.owner();
         let mut end = self.ci;
-        // The slot one lap on is that of `ci` itself, and never new.
-        while self.at(end).is_some() {
+        // One lap at most: the slot after it is that of `ci` itself.
+        while end.wrapping_sub(self.ci) <= self.mask && self.at(end).is_some() {
             end = end.wrapping_add(1);
         }
         // From the newest on, so that survivors move up over those that go.
