@@ -168,7 +168,7 @@ impl Cq {
                 return Ok(true);
             }
             self.queue.arm(false);
-            // What came before the device saw the arm makes no event.
+            // The device would tell of what came meanwhile; looking is cheaper than sleeping for it.
             if self.is_ready() {
                 return Ok(true);
             }

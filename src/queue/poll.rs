@@ -188,9 +188,11 @@ impl CompletionQueue {
     /// Asks for one event when the next completion arrives, or with `solicited_only` the next that is
     /// solicited or failed.
     ///
-    /// A completion that arrived before the device saw the arm makes no event. So: arm, **poll again**, and
-    /// sleep only if that found nothing. Tell of each event by [`event_received`](Self::event_received)
-    /// before arming again, or the device takes the arm for a repetition of the last.
+    /// The arm names the first completion not taken yet, and the device makes the event at once if that is
+    /// there already: none is lost. Still: arm, **poll again**, and sleep only if that found nothing; it saves
+    /// a sleep, and it is what verbs promise on other devices. Tell of each event by
+    /// [`event_received`](Self::event_received) before arming again, or the device takes the arm for a
+    /// repetition of the last.
     pub fn arm(&mut self, solicited_only: bool) {
         let arm = CqArm::new().with_cmd_sn(self.arm_sn).with_cmd(solicited_only).with_consumer_index(self.ci);
         // The device reads the record when it finds the doorbell's word old: the record goes first.
