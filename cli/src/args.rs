@@ -23,6 +23,32 @@ pub(crate) enum Command {
     Bw(Traffic),
     /// Show a device as ibv_devinfo -v does: firmware, limits, ports, GIDs
     Info(Info),
+    /// The software ConnectX, for other programs
+    #[command(subcommand)]
+    Model(ModelCommand),
+}
+
+/// What to do with the software ConnectX.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Serve one of its functions over vfio-user, to one client after the other
+    Serve(Serve),
+}
+
+/// Arguments of `model serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Where to listen; the socket of a server that is gone is replaced
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) device: DeviceArg,
+    /// Which PCI function of the card, from 0
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) function: usize,
+    /// End when the first client is gone; exit code 1 if it broke a rule
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 /// Which device to use.

@@ -21,21 +21,7 @@ impl Device {
     /// Opens every function of the device that `text` names, each command to it within `timeout`. What the
     /// card sees from then on is recorded.
     pub(crate) fn open(text: &str, timeout: Duration, recording: &Recording) -> Result<Self, Failure> {
-        let (kind, options) = text.split_once(':').unwrap_or((text, ""));
-        if kind != "model" {
-            return Err(Failure::Usage(format!(
-                "device kind `{kind}` is not known: this version drives `model` only, with options as in \
-                 `model:ports=2,mtu=4096,bar=trapped`"
-            )));
-        }
-        let config: ModelConfig = options.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
-        if config.drive == Drive::Step {
-            return Err(Failure::Usage(
-                "model option `drive=step` is for tests, which call step() themselves; use drive=thread"
-                    .into(),
-            ));
-        }
-        let model = Model::new(config).map_err(|error| Failure::Run(error.to_string()))?;
+        let model = card(text)?;
         if let Some(path) = &recording.trace {
             model.trace().write_to(create(path)?);
         }
@@ -79,6 +65,24 @@ impl Device {
         recorded.map_err(|error| Failure::Run(format!("recording: {error}")))?;
         Ok(self.model.violations().iter().map(ToString::to_string).collect())
     }
+}
+
+/// Makes the card that `text` names.
+pub(crate) fn card(text: &str) -> Result<Model, Failure> {
+    let (kind, options) = text.split_once(':').unwrap_or((text, ""));
+    if kind != "model" {
+        return Err(Failure::Usage(format!(
+            "device kind `{kind}` is not known: this version drives `model` only, with options as in \
+             `model:ports=2,mtu=4096,bar=trapped`"
+        )));
+    }
+    let config: ModelConfig = options.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
+    if config.drive == Drive::Step {
+        return Err(Failure::Usage(
+            "model option `drive=step` is for tests, which call step() themselves; use drive=thread".into(),
+        ));
+    }
+    Model::new(config).map_err(|error| Failure::Run(error.to_string()))
 }
 
 fn create(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {

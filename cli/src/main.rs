@@ -13,9 +13,10 @@ mod payload;
 mod plan;
 mod report;
 mod run;
+mod serve;
 mod traffic;
 
-use args::{Cli, Command};
+use args::{Cli, Command, ModelCommand};
 use clap::Parser;
 use std::{
     io::{self, BufWriter, Write},
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Lat(args) => run::lat(args, &mut out),
         Command::Bw(args) => run::bw(args, &mut out),
         Command::Info(args) => info::info(args, &mut out),
+        Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
     };
     let result = result.and_then(|()| Ok(out.flush()?));
     let Err(failure) = result else { return ExitCode::SUCCESS };

@@ -217,7 +217,7 @@ fn explain(link: &Link, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// The last lines: what rules of the model were broken.
-fn finish(violations: &[String], out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn finish(violations: &[String], out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "model: {} violations", violations.len())?;
     for violation in violations {
         writeln!(out, "  {violation}")?;

@@ -15,6 +15,11 @@ fn every_misuse_is_refused_by_name() {
         ("bw --device model:mtu", &["`mtu`", "key=value"]),
         ("bw --device model:ports=1,ports=2", &["`ports`", "twice"]),
         ("info --device model:drive=step", &["drive=step", "drive=thread"]),
+        // Serving.
+        ("model serve", &["--socket"]),
+        ("model serve --socket /dev/null", &["/dev/null exists", "another path"]),
+        ("model serve --socket /nowhere --function 1", &["no function 1", "ports="]),
+        ("model serve --socket /nowhere --device model:drive=step", &["drive=step", "drive=thread"]),
         // Numbers.
         ("lat --iters 0", &["'0'", "--iters"]),
         ("lat --iters many", &["'many'", "--iters"]),

@@ -3,6 +3,7 @@
 mod bad_input;
 mod output;
 mod recording;
+mod serve;
 mod traffic;
 
 use std::{

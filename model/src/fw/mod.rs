@@ -1,7 +1,7 @@
 //! Firmware of one PCI function: the init segment, the command interface and the objects behind it.
 #![forbid(unsafe_code)]
 
-mod alloc;
+pub(crate) mod alloc;
 mod buffer;
 mod caps;
 mod cmdq;

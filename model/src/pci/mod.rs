@@ -14,6 +14,7 @@ pub(crate) use config_space::{ConfigSpace, Effect};
 
 use crate::{
     config::{Bar, Drive},
+    fw::alloc::FIRST_UAR,
     mem::{DmaMap, IOVA_RANGES, MapError},
     model::{Card, Engine},
 };
@@ -21,13 +22,16 @@ use memmap2::{MmapOptions, MmapRaw};
 use mlx5_direct::backend::pci::{BarMapping, PciFunction};
 use std::{
     fmt, io,
-    ops::RangeInclusive,
+    ops::{Range, RangeInclusive},
     os::fd::{BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::Arc,
     thread,
     time::Duration,
 };
+
+/// Bytes of BAR0 that are UAR pages: doorbell registers, which may be mapped.
+pub const UAR_PAGES: Range<u64> = FIRST_UAR as u64 * PAGE_BYTES..BAR_LEN_BYTES;
 
 /// One PCI function of a [`Model`](crate::Model).
 pub struct ModelFunction {
