@@ -1,0 +1,71 @@
+//! The software ConnectX as a VFIO device of one process: loaded with `LD_PRELOAD`, it answers
+//! `/dev/vfio/vfio`, `/dev/vfio/5555` (and 5556 for a second port) and the device descriptor behind them, and
+//! passes everything else on to libc. QEMU, rdma-core's VFIO provider and others run on it unchanged.
+//!
+//! | environment | |
+//! |---|---|
+//! | `MLX5_MODEL` | options of the card, as `part=cx6,mtu=4096` |
+//! | `MLX5_MODEL_TRACE` | a file that gets the card's trace |
+//!
+//! When the process ends, the rules that its driver broke are printed, and `model: N violations`.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `libc_calls` | the calls that are interposed |
+//! | `real` | libc's own, found when first needed: interposed calls come before constructors run |
+//! | `card` | the card, and the descriptors that pretend |
+//! | `container`, `device` | the ioctls, by kind of descriptor: their numbers overlap |
+
+mod card;
+mod container;
+mod device;
+mod libc_calls;
+mod real;
+
+use std::ffi::c_int;
+
+/// An ioctl's result: a value that is not negative, or an errno.
+type Answer = Result<c_int, c_int>;
+
+/// Says on standard error what was asked for and is not done.
+fn complain(text: &str) {
+    eprintln!("mlx5-standin: {text}");
+}
+
+/// A structure that an ioctl takes or gives by address.
+///
+/// # Safety
+/// Every bit pattern is a value of the type.
+unsafe trait Plain {}
+
+/// Reads a caller's structure.
+///
+/// # Safety
+/// `at` is the address of a `T` that the caller of the ioctl lends us, or of its first `argsz` bytes.
+unsafe fn take<T: Plain>(at: *const u8) -> T {
+    // SAFETY: promised by the caller; the address need not be aligned.
+    unsafe { at.cast::<T>().read_unaligned() }
+}
+
+/// Writes a caller's structure.
+///
+/// # Safety
+/// `at` is the address of a `T` that the caller of the ioctl lends us for writing.
+unsafe fn give<T: Plain>(at: *mut u8, value: T) {
+    // SAFETY: promised by the caller; the address need not be aligned.
+    unsafe { at.cast::<T>().write_unaligned(value) }
+}
+
+macro_rules! plain {
+    ($($ty:ty)*) => { $(
+        // SAFETY: integers only.
+        unsafe impl Plain for $ty {}
+    )* };
+}
+plain!(u32 i32);
+
+use vfio_bindings::bindings::vfio;
+plain!(
+    vfio::vfio_group_status vfio::vfio_device_info vfio::vfio_region_info vfio::vfio_irq_info
+    vfio::vfio_iommu_type1_info vfio::vfio_iommu_type1_dma_map vfio::vfio_iommu_type1_dma_unmap
+);
