@@ -23,7 +23,7 @@ until_ok() {
     n=0
     until "$@"; do
         n=$((n + 1))
-        [ $n -lt 200 ] || return 1
+        [ $n -lt 100 ] || return 1
         usleep 100000
     done
 }
@@ -52,6 +52,12 @@ rocev2_gids() { ibv_devinfo -v | grep -q 'GID.*RoCE v2'; }
 show_devinfo() { until_ok port_active; ibv_devinfo -v; port_active && rocev2_gids; }
 no_warning() { ! dmesg | grep -iE 'WARNING|Call Trace|BUG:|oops|mlx5.*(err|fail|timeout|syndrome|leak)' | grep -v 'mce:'; }
 
+
 check "mlx5_core loads" modprobe mlx5_core
 check "netdev" until_ok has_netdev
+check "mlx5_ib loads" modprobe mlx5_ib ib_uverbs
+check "link up" link_up
+check "ibv_devinfo: PORT_ACTIVE, RoCE v2 GIDs" show_devinfo
+check "no warning" no_warning
 dmesg | tail -40
+echo "check: done"

@@ -66,6 +66,25 @@ pub fn layouts() -> &'static [&'static Desc] {
         ModifyNicVportContextOut QueryVportStateIn QueryVportStateOut ModifyVportStateIn
         ModifyVportStateOut QueryHcaVportContextIn QueryHcaVportContextOut QueryHcaVportGidIn
         QueryHcaVportGidOut QueryHcaVportPkeyIn QueryHcaVportPkeyOut ModifyNicVportFieldSelect
+        Wq
+        Rqc Rmpc
+        Sqc
+        Tirc Tisc Rqtc RxHashFieldSelect
+        XrcSrqc
+        FlowTableContext FlowContext Vlan DestFormatStruct
+        CreateFlowTableIn CreateFlowTableOut DestroyFlowTableIn DestroyFlowTableOut
+        ModifyFlowTableIn ModifyFlowTableOut SetFlowTableRootIn SetFlowTableRootOut
+        CreateFlowGroupIn CreateFlowGroupOut DestroyFlowGroupIn DestroyFlowGroupOut SetFteIn
+        SetFteOut DeleteFteIn DeleteFteOut
+        CreateTirIn CreateTirOut ModifyTirIn ModifyTirOut DestroyTirIn DestroyTirOut CreateTisIn
+        CreateTisOut ModifyTisIn ModifyTisOut DestroyTisIn DestroyTisOut CreateRqtIn CreateRqtOut
+        ModifyRqtIn ModifyRqtOut DestroyRqtIn DestroyRqtOut ModifyTirBitmask ModifyTisBitmask
+        RqtBitmask
+        CreateSqIn CreateSqOut ModifySqIn ModifySqOut QuerySqIn QuerySqOut DestroySqIn DestroySqOut
+        CreateRqIn CreateRqOut ModifyRqIn ModifyRqOut QueryRqIn QueryRqOut DestroyRqIn DestroyRqOut
+        CreateRmpIn CreateRmpOut QueryRmpIn QueryRmpOut DestroyRmpIn DestroyRmpOut CreateXrcSrqIn
+        CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut
+        MadIfcIn MadIfcOut QueryVportCounterIn QueryVportCounterOut TrafficCounter
     ]
 }
 
@@ -89,6 +108,7 @@ pub fn enums() -> &'static [EnumTable] {
         AccessRegOpMod RegisterId PaosStatus PpcntGroup
         VportState VportAdminState
         ModifyCqOpMod CqFieldSelect CqResizeSelect QpOptParam
+        WqType FlowDestination FlowAction FlowTableType
     ]
 }
 
@@ -120,5 +140,13 @@ pub fn commands() -> &'static [CommandDesc] {
         SetRoceAddressIn QueryRoceAddressIn
         QueryNicVportContextIn ModifyNicVportContextIn QueryVportStateIn ModifyVportStateIn
         QueryHcaVportContextIn QueryHcaVportGidIn QueryHcaVportPkeyIn
+        CreateFlowTableIn DestroyFlowTableIn ModifyFlowTableIn SetFlowTableRootIn CreateFlowGroupIn
+        DestroyFlowGroupIn SetFteIn DeleteFteIn
+        CreateTirIn ModifyTirIn DestroyTirIn CreateTisIn ModifyTisIn DestroyTisIn CreateRqtIn
+        ModifyRqtIn DestroyRqtIn
+        CreateSqIn ModifySqIn QuerySqIn DestroySqIn
+        CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
+        CreateXrcSrqIn QueryXrcSrqIn DestroyXrcSrqIn
+        MadIfcIn QueryVportCounterIn
     ]
 }

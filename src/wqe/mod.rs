@@ -9,6 +9,7 @@ mod atomic;
 mod ctrl;
 mod data;
 mod decode;
+mod eth;
 mod inline;
 mod raddr;
 
@@ -16,6 +17,7 @@ pub use atomic::AtomicSeg;
 pub use ctrl::{CompletionMode, CtrlSeg, FenceMode, SendOpcode};
 pub use data::DataSeg;
 pub use decode::{DecodeError, DecodedWqe, Rule, Segment, decode};
+pub use eth::EthSeg;
 pub use inline::InlineSeg;
 pub use raddr::RaddrSeg;
 
@@ -32,7 +34,7 @@ pub const MAX_WQEBBS: usize = 16;
 
 /// Every structure declared here.
 pub fn layouts() -> &'static [&'static Desc] {
-    &[CtrlSeg::DESC, RaddrSeg::DESC, DataSeg::DESC, InlineSeg::DESC, AtomicSeg::DESC]
+    &[CtrlSeg::DESC, RaddrSeg::DESC, DataSeg::DESC, InlineSeg::DESC, AtomicSeg::DESC, EthSeg::DESC]
 }
 
 /// Every enumeration declared here: table name and named values.

@@ -33,6 +33,15 @@ pub(crate) const LOG_MAX_MSG: u8 = 30;
 pub(crate) const MAX_QP_CNT: u16 = 64;
 pub(crate) const MAX_WQE_BYTES_RQ: u16 = 512;
 pub(crate) const ROCE_TABLE_SIZE: u16 = 16;
+pub(crate) const LOG_MAX_SRQ_SZ: u8 = 15;
+/// RQs, SQs, TIRs, TISs, RQTs, RMPs and SRQs.
+pub(crate) const LOG_MAX_OBJECTS: u8 = 16;
+pub(crate) const LOG_MAX_RQT_SIZE: u8 = 11;
+pub(crate) const LOG_MAX_WQ_SZ: u8 = 15;
+pub(crate) const LOG_MAX_STRIDE: u8 = 12;
+pub(crate) const LOG_MAX_FT_SIZE: u8 = 16;
+pub(crate) const MAX_FT_LEVEL: u8 = 64;
+pub(crate) const LOG_MAX_FT_NUM: u8 = 14;
 pub(crate) const LOG_BF_REG_SIZE: u8 = 9;
 /// Of the internal timer.
 const DEVICE_FREQUENCY_KHZ: u32 = 1_000_000;
@@ -55,10 +64,10 @@ pub(crate) struct Capabilities {
 
 fn general() -> CmdHcaCap {
     let limits = CmdHcaCap::new()
-        .with_log_max_srq_sz(15)
+        .with_log_max_srq_sz(LOG_MAX_SRQ_SZ)
         .with_log_max_qp_sz(LOG_MAX_QP_SZ)
         .with_log_max_qp(LOG_MAX_QP)
-        .with_log_max_srq(16)
+        .with_log_max_srq(LOG_MAX_OBJECTS)
         .with_log_max_cq_sz(LOG_MAX_CQ_SZ)
         .with_log_max_cq(LOG_MAX_CQ)
         .with_log_max_eq_sz(LOG_MAX_EQ_SZ)
@@ -78,16 +87,16 @@ fn general() -> CmdHcaCap {
         .with_gid_table_size(3)
         .with_log_max_klm_list_size(16);
     let queues = limits
-        .with_log_max_rq(16)
-        .with_log_max_sq(16)
-        .with_log_max_tir(16)
-        .with_log_max_tis(16)
-        .with_log_max_rmp(16)
-        .with_log_max_rqt(16)
-        .with_log_max_rqt_size(11)
+        .with_log_max_rq(LOG_MAX_OBJECTS)
+        .with_log_max_sq(LOG_MAX_OBJECTS)
+        .with_log_max_tir(LOG_MAX_OBJECTS)
+        .with_log_max_tis(LOG_MAX_OBJECTS)
+        .with_log_max_rmp(LOG_MAX_OBJECTS)
+        .with_log_max_rqt(LOG_MAX_OBJECTS)
+        .with_log_max_rqt_size(LOG_MAX_RQT_SIZE)
         .with_basic_cyclic_rcv_wqe(true)
-        .with_log_max_wq_sz(15)
-        .with_log_max_stride_sz_rq(12)
+        .with_log_max_wq_sz(LOG_MAX_WQ_SZ)
+        .with_log_max_stride_sz_rq(LOG_MAX_STRIDE)
         .with_log_min_stride_sz_rq(4)
         .with_log_max_current_uc_list(7)
         .with_log_max_current_mc_list(7)
@@ -164,9 +173,9 @@ fn flow_table() -> FlowTableNicCap {
         .with_modify_root(true)
         .with_identified_miss_table_mode(true)
         .with_flow_table_modify(true)
-        .with_log_max_ft_size(16)
-        .with_max_ft_level(64)
-        .with_log_max_ft_num(14)
+        .with_log_max_ft_size(LOG_MAX_FT_SIZE)
+        .with_max_ft_level(MAX_FT_LEVEL)
+        .with_log_max_ft_num(LOG_MAX_FT_NUM)
         .with_log_max_destination(10)
         .with_log_max_flow(18)
         .with_ft_field_support([0xff; 16]);

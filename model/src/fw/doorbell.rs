@@ -128,7 +128,9 @@ impl Function {
             (qp.uar() == uar && qp.has_send_queue() && qp.sends())
                 .then(|| (number, qp.send_record(), qp.producer))
         };
-        let queues: Vec<_> = self.qps.iter().filter_map(on_page).collect();
+        let mut queues: Vec<_> = self.qps.iter().filter_map(on_page).collect();
+        let sqs = self.sqs.iter().filter(|(_, sq)| sq.uar() == uar && sq.is_ready());
+        queues.extend(sqs.map(|(number, sq)| (number, sq.send_record(), sq.producer)));
         for (number, record, known) in queues {
             let Ok(word) = self.dma.load_be32(record) else { continue };
             if word as u16 != known {
@@ -248,15 +250,16 @@ impl Function {
             };
         }
         let violation = |rule, detail: String| Violation::new(rule, detail).with_bytes(&value);
-        let Some(qp) = self.qps.get(number) else {
+        let of_qp = self.qps.get(number).map(|qp| (qp.uar(), qp.producer, qp.send_record()));
+        let of_sq = || self.sqs.get(number).map(|sq| (sq.uar(), sq.producer, sq.send_record()));
+        let Some((page, known, record)) = of_qp.or_else(of_sq) else {
             let detail = format!("doorbell for QP 0x{number:x}, which does not exist");
             return self.violate(violation(Rule::DoorbellQueueExists, detail));
         };
-        if qp.uar() != uar {
-            let detail = format!("rung on page 0x{uar:x}, the context has page 0x{:x}", qp.uar());
+        if page != uar {
+            let detail = format!("rung on page 0x{uar:x}, the context has page 0x{page:x}");
             return self.violate(violation(Rule::DoorbellRightPage, detail).on(Queue::Sq(number)));
         }
-        let (known, record) = (qp.producer, qp.send_record());
         let counter = match self.dma.load_be32(record) {
             Ok(word) => word as u16,
             Err(fault) => {
@@ -284,8 +287,11 @@ impl Function {
         self.start_send_queue(number, counter);
     }
 
-    /// Lets a QP execute up to `counter`.
+    /// Lets a QP or an SQ execute up to `counter`.
     fn start_send_queue(&mut self, number: u32, counter: u16) {
+        if self.sqs.contains(number) {
+            return self.ring_sq(number, counter);
+        }
         if let Some(qp) = self.qps.get_mut(number) {
             qp.take_shadow(&self.dma, counter);
         }

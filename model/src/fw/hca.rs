@@ -98,6 +98,14 @@ impl Function {
 
     fn report_leaks(&mut self) {
         let kinds = [
+            ("flow table", self.steering.len()),
+            ("TIR", self.tirs.len()),
+            ("TIS", self.tiss.len()),
+            ("RQT", self.rqts.len()),
+            ("XRC SRQ", self.xrc_srqs.len()),
+            ("RMP", self.rmps.len()),
+            ("RQ", self.rqs.len()),
+            ("SQ", self.sqs.len()),
             ("QP", self.qps.len()),
             ("CQ", self.cqs.len()),
             ("EQ", self.eqs.len()),

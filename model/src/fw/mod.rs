@@ -4,15 +4,18 @@
 pub(crate) mod alloc;
 mod buffer;
 mod caps;
+mod checksum;
 mod cmdq;
 mod cq;
 mod dispatch;
 mod doorbell;
 mod eq;
+mod flow;
 mod hca;
 pub mod health;
 mod host;
 mod init_segment;
+mod mad;
 mod mkey;
 mod pages;
 mod qp;
@@ -21,8 +24,12 @@ mod receive;
 pub mod refusal;
 mod reg;
 mod roce;
+mod rq;
+mod sq;
 mod table;
+mod tir;
 mod vport;
+mod wq;
 
 pub use refusal::Refusal;
 
@@ -89,6 +96,14 @@ pub(crate) struct Function {
     eqs: Table<EventQueue>,
     cqs: Table<Cq>,
     qps: Table<Qp>,
+    sqs: Table<sq::Sq>,
+    rqs: Table<rq::Rq>,
+    rmps: Table<rq::Rmp>,
+    xrc_srqs: Table<rq::XrcSrq>,
+    rqts: Table<tir::Rqt>,
+    tirs: Table<tir::Tir>,
+    tiss: Table<tir::Tis>,
+    steering: flow::Steering,
     /// QPs with something to do.
     ready: BTreeSet<u32>,
     /// Doorbell registers are plain memory and looked at.
@@ -133,6 +148,14 @@ impl Function {
             eqs: Table::new(1, 1 << caps::LOG_MAX_EQ),
             cqs: Table::new(cq::FIRST_CQN, 1 << caps::LOG_MAX_CQ),
             qps: Table::new(qp::FIRST_QPN, 1 << caps::LOG_MAX_QP),
+            sqs: Table::new(sq::FIRST_SQN, 1 << caps::LOG_MAX_OBJECTS),
+            rqs: Table::new(rq::FIRST_RQN, 1 << caps::LOG_MAX_OBJECTS),
+            rmps: Table::new(rq::FIRST_RMPN, 1 << caps::LOG_MAX_OBJECTS),
+            xrc_srqs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
+            rqts: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
+            tirs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
+            tiss: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
+            steering: flow::Steering::new(),
             ready: BTreeSet::new(),
             watching: false,
             watching_init_segment: false,
@@ -156,6 +179,14 @@ impl Function {
 
     /// Ends all objects at once: what a reset and TEARDOWN_HCA do.
     fn close_objects(&mut self) {
+        self.steering = flow::Steering::new();
+        self.tirs.clear();
+        self.tiss.clear();
+        self.rqts.clear();
+        self.xrc_srqs.clear();
+        self.rmps.clear();
+        self.rqs.clear();
+        self.sqs.clear();
         self.qps.clear();
         self.cqs.clear();
         self.eqs.clear();

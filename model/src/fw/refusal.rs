@@ -103,6 +103,17 @@ refusals! {
 
     REGISTER = 0x4d0090 BAD_PARAM_ERR "the register does not exist",
     REGISTER_READ_ONLY = 0x4d0091 BAD_PARAM_ERR "the register cannot be accessed this way",
+    WQ_STATE = 0x4d00a0 BAD_RES_STATE_ERR "the work queue is not in the state that is named, or may not go there",
+    WQ_TYPE = 0x4d00a1 BAD_PARAM_ERR "the model has no striding work queues",
+    SQ_STRIDE = 0x4d00a2 BAD_PARAM_ERR "the stride of a send queue is not 64 bytes",
+    SQ_TIS = 0x4d00a3 BAD_PARAM_ERR "a send queue has one TIS or none",
+    RQT_SIZE = 0x4d00a4 BAD_PARAM_ERR "rqt_actual_size is above rqt_max_size, or that above the capability",
+
+    FLOW_TABLE_TYPE = 0x4d00b0 BAD_PARAM_ERR "the model steers received Ethernet frames only",
+    FLOW_TABLE_SIZE = 0x4d00b1 BAD_PARAM_ERR "log_size or level is above the capability",
+    FLOW_INDEX = 0x4d00b2 BAD_PARAM_ERR "the range of entries is not free in its table, or the entry not in its group, or there already",
+    FLOW_DESTINATION = 0x4d00b3 BAD_RES_ERR "a destination does not exist, or action and destinations do not agree",
+
     PORT = 0x4d0092 BAD_PARAM_ERR "the port does not exist",
 }
 

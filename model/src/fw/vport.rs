@@ -11,7 +11,7 @@ use mlx5_direct::mlx5::{
         ModifyNicVportContextIn, ModifyVportStateIn, QueryHcaVportContextIn, QueryHcaVportContextOut,
         QueryHcaVportGidIn, QueryHcaVportGidOut, QueryHcaVportPkeyIn, QueryHcaVportPkeyOut,
         QueryNicVportContextIn, QueryNicVportContextOut, QueryVportStateIn, QueryVportStateOut,
-        VportAdminState, VportState,
+        TrafficCounter, VportAdminState, VportState,
     },
     context::{HcaVportContext, InlineMode, MacAddressLayout, NicVportContext, NicVportListType, Pkey},
 };
@@ -22,7 +22,7 @@ const PKEY: u16 = 0xffff;
 /// Asks for the whole table.
 const ALL: u16 = 0xffff;
 /// The largest frame of a card.
-const MAX_FRAME_MTU: u16 = 9978;
+pub(crate) const MAX_FRAME_MTU: u16 = 9978;
 const DEFAULT_FRAME_MTU: u16 = 1500;
 /// What Ethernet (22 bytes) and RoCE v2 (GRH, UDP, BTH, XRCETH, AtomicETH, ICRC: 96 bytes) put around a payload.
 const HEADER_BYTES: u16 = 22 + 96;
@@ -43,6 +43,15 @@ pub(crate) struct Vport {
     pub(crate) frame_mtu: u16,
     pub(crate) max_frame_mtu: u16,
     cable: bool,
+    pub(crate) sent: Sent,
+}
+
+/// Ethernet frames sent.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) unicast: TrafficCounter,
+    pub(crate) multicast: TrafficCounter,
+    pub(crate) broadcast: TrafficCounter,
 }
 
 fn mac(index: u8) -> [u8; 6] {
@@ -73,7 +82,19 @@ impl Vport {
             frame_mtu,
             max_frame_mtu,
             cable: true,
+            sent: Sent::default(),
         }
+    }
+
+    /// Counts a frame of an Ethernet queue.
+    pub(crate) fn count_sent(&mut self, frame: &[u8]) {
+        let counter = match frame {
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, ..] => &mut self.sent.broadcast,
+            [first, ..] if first & 1 != 0 => &mut self.sent.multicast,
+            _ => &mut self.sent.unicast,
+        };
+        counter.set_packets(counter.packets() + 1);
+        counter.set_octets(counter.octets() + frame.len() as u64);
     }
 
     pub(crate) fn mac(&self) -> [u8; 6] {
@@ -104,7 +125,7 @@ impl Vport {
 }
 
 /// Only the function's own vport exists.
-fn own_vport(other_vport: bool, vport_number: u16) -> Result<(), Refusal> {
+pub(super) fn own_vport(other_vport: bool, vport_number: u16) -> Result<(), Refusal> {
     if other_vport || vport_number != 0 { Err(Refusal::FUNCTION_ID) } else { Ok(()) }
 }
 
