@@ -73,6 +73,8 @@ pub struct ModelConfig {
     pub strict: Strict,
     /// Which card it is.
     pub part: Part,
+    /// BlueFlame is among the capabilities.
+    pub blue_flame: bool,
     /// MSI-X vectors of a function, 1 to 64.
     pub n_vectors: u16,
 }
@@ -86,6 +88,7 @@ impl Default for ModelConfig {
             drive: Drive::default(),
             strict: Strict::default(),
             part: Part::default(),
+            blue_flame: true,
             n_vectors: 16,
         }
     }
@@ -119,6 +122,7 @@ const KEYS: &[(&str, &str)] = &[
     ("drive", "thread or step"),
     ("strict", "report or stop"),
     ("part", "cx5, cx6 or cx6dx"),
+    ("bf", "on or off"),
     ("vectors", "1 to 64"),
 ];
 
@@ -185,6 +189,8 @@ impl ModelConfig {
             ("part", "cx5") => self.part = Part::Cx5,
             ("part", "cx6") => self.part = Part::Cx6,
             ("part", "cx6dx") => self.part = Part::Cx6Dx,
+            ("bf", "on") => self.blue_flame = true,
+            ("bf", "off") => self.blue_flame = false,
             ("vectors", _) => self.n_vectors = value.parse().ok().filter(|n| (1..=64).contains(n))?,
             _ => return None,
         }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
+mod av;
 mod ctrl;
 mod data;
 mod decode;
@@ -14,6 +15,7 @@ mod inline;
 mod raddr;
 
 pub use atomic::AtomicSeg;
+pub use av::AvSeg;
 pub use ctrl::{CompletionMode, CtrlSeg, FenceMode, SendOpcode};
 pub use data::DataSeg;
 pub use decode::{DecodeError, DecodedWqe, Rule, Segment, decode};
@@ -34,7 +36,15 @@ pub const MAX_WQEBBS: usize = 16;
 
 /// Every structure declared here.
 pub fn layouts() -> &'static [&'static Desc] {
-    &[CtrlSeg::DESC, RaddrSeg::DESC, DataSeg::DESC, InlineSeg::DESC, AtomicSeg::DESC, EthSeg::DESC]
+    &[
+        CtrlSeg::DESC,
+        RaddrSeg::DESC,
+        DataSeg::DESC,
+        InlineSeg::DESC,
+        AtomicSeg::DESC,
+        EthSeg::DESC,
+        AvSeg::DESC,
+    ]
 }
 
 /// Every enumeration declared here: table name and named values.

@@ -39,6 +39,7 @@ pub(crate) const OMITTED: &[(&str, &str, &str)] = &[
     ("cqc", "c_eqn_or_apu_element", SAME_BITS),
     ("eqe_page_fault", "rdma_r_key", OTHER_FAULT),
     ("eqe_page_fault", "rdma_va", OTHER_FAULT),
+    ("av_ext_seg", "dc_key", "of the DC transport, where UD has its Q_Key"),
     ("cqe64_requester", "inline_scatter32", CQE_DATA),
     ("cqe64_responder_rdma", "inline_scatter32", CQE_DATA),
     ("cqe64_responder_rdma", "ib_stride_index", STRIDING),

@@ -107,7 +107,8 @@ pub(super) fn receive_done(
     let solicited = headers.bth.solicited;
     let cqe = ResponderCqe::new()
         .with_sl(l3)
-        .with_rqpn(config.remote_qpn)
+        .with_grh(headers.deth.is_some().into())
+        .with_rqpn(headers.deth.map_or(config.remote_qpn, |deth| deth.source_qpn))
         .with_srqn_or_user_index(config.user_index)
         .with_imm_inval_pkey(imm)
         .with_byte_cnt(len_bytes as u32)

@@ -23,6 +23,18 @@ pub enum QpState {
     Err = 6,
 }
 
+/// What a queue pair executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Service {
+    /// RC.
+    #[default]
+    Connected,
+    /// UD and QP1.
+    Datagram,
+    /// No transport: the queue pair of which WQEs register memory. Of these only NOP is executed.
+    Registration,
+}
+
 /// The way to the peer (`ads`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Path {
@@ -46,11 +58,17 @@ pub struct Path {
     pub ack_timeout: u8,
 }
 
-/// Attributes of an RC QP. The host fills in those that the QPC has in the state at hand.
+/// Attributes of a QP. The host fills in those that the QPC has in the state at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
+    /// `st`.
+    pub service: Service,
     /// Own number.
     pub qpn: Qpn,
+    /// Datagrams: `q_key`.
+    pub qkey: u32,
+    /// Datagrams: the number that they carry as their source's, `deth_sqpn` or the own one.
+    pub source_qpn: Qpn,
     /// `pd`.
     pub pd: Pdn,
     /// `user_index`, given back in CQEs.
@@ -100,7 +118,10 @@ pub struct QpConfig {
 impl Default for QpConfig {
     fn default() -> Self {
         Self {
+            service: Service::default(),
             qpn: Qpn::new(0),
+            qkey: 0,
+            source_qpn: Qpn::new(0),
             pd: Pdn::new(0),
             user_index: UserIndex::new(0),
             cqn_send: Cqn::new(0),

@@ -72,6 +72,7 @@ impl Courier {
             atomic: None,
             aeth: None,
             atomic_ack: None,
+            deth: None,
             imm: None,
             invalidate: None,
         })

@@ -1,4 +1,4 @@
-//! WQEs and the RC transport.
+//! WQEs, the RC transport and datagrams.
 //!
 //! One [`RcQp`] is the transport engine of one queue pair, requester and responder. It is a passive state
 //! machine over a [`Host`]:
@@ -13,6 +13,8 @@
 //! | `next_deadline() -> Option<u64>`, `timer(host)` | a timer is due at that `Host::now` |
 //! | `state()`, `progress()` | for QUERY_QP; the engine itself may enter ERR |
 //!
+//! [`UdQp`] is the same for datagrams, without timers.
+//!
 //! After every call but `next_deadline`, `state` and `progress`, call `run`. In ERR too: what is posted there,
 //! by doorbell or by receive counter, is flushed by `run`.
 #![forbid(unsafe_code)]
@@ -21,6 +23,7 @@ mod answers;
 mod completion;
 pub mod config;
 mod courier;
+mod engine;
 pub mod host;
 mod psn;
 mod rc;
@@ -28,8 +31,11 @@ mod replies;
 mod requester;
 mod responder;
 mod timers;
+mod ud;
 mod wqe;
 
-pub use config::{Path, QpConfig, QpState};
+pub use config::{Path, QpConfig, QpState, Service};
+pub(crate) use engine::Engine;
 pub use host::{Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Wake};
 pub use rc::{QpProgress, RcQp};
+pub use ud::UdQp;

@@ -102,7 +102,7 @@ impl RcQp {
         let serves = matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
         let from_peer =
             headers.network.source_gid == self.config.path.dest_gid && headers.bth.pkey == DEFAULT_PKEY;
-        if !serves || !from_peer {
+        if !serves || !from_peer || headers.bth.opcode.is_datagram() {
             return;
         }
         if !headers.bth.opcode.is_response() {

@@ -197,7 +197,12 @@ impl Requester {
         Some(request)
     }
 
-    fn read_wqe(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &mut SendWqe) -> Result<(), Failure> {
+    pub(super) fn read_wqe(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        wqe: &mut SendWqe,
+    ) -> Result<(), Failure> {
         let mut bytes = [0; MAX_WQE_BYTES];
         let index = self.fetch;
         let slot = (u32::from(index) & config.n_send_wqebbs.wrapping_sub(1)) as usize;
@@ -229,7 +234,7 @@ impl Requester {
                 host.event(config.qpn, super::host::QpEvent::WqCatastrophic);
                 return Err(Failure::LOCAL_QP_OP);
             }
-            None => wqe.read_segments(&bytes[..len], config.qpn),
+            None => wqe.read_segments(&bytes[..len], config.qpn, config.service),
         };
         outcome.map_err(|(rule, text): Broken| {
             host.violation(config.qpn, rule, format_args!("{text}"));
@@ -261,10 +266,15 @@ impl Requester {
     /// Takes the oldest request out, done.
     pub(super) fn complete_head(&mut self, host: &mut dyn Host, config: &QpConfig) {
         if let Some(request) = self.pop_head() {
-            if completion::send_done(host, config, &request.wqe) {
-                self.retired = request.wqe.index.wrapping_add(request.wqe.n_wqebbs);
-            }
+            self.complete(host, config, &request.wqe);
             self.spare.push(request);
+        }
+    }
+
+    /// Reports a WQE as done.
+    pub(super) fn complete(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) {
+        if completion::send_done(host, config, wqe) {
+            self.retired = wqe.index.wrapping_add(wqe.n_wqebbs);
         }
     }
 
@@ -287,7 +297,13 @@ impl Requester {
         Some(request)
     }
 
-    fn report_failure(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe, failure: Failure) {
+    pub(super) fn report_failure(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        wqe: &SendWqe,
+        failure: Failure,
+    ) {
         let silent = wqe.ce() == CompletionMode::ONLY_FIRST_ERR && self.error_reported;
         if !silent {
             completion::send_failed(host, config, wqe, failure);

@@ -24,7 +24,7 @@ enum Message {
 
 /// Why a request was not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+pub(super) enum Refusal {
     /// Nothing to receive it: the requester shall try again.
     NotReady,
     /// The QP goes to ERR, and the requester's too.
@@ -303,6 +303,16 @@ impl Responder {
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
 
+    /// Scatter list of the receive WQE in use.
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Bytes that it takes.
+    pub(super) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     fn has_receive(&mut self, host: &mut dyn Host, config: &QpConfig) -> bool {
         let posted = host.receive_counter(config.qpn);
         let n = posted.wrapping_sub(self.consumed);
@@ -319,7 +329,7 @@ impl Responder {
     }
 
     /// Takes the next receive WQE and reads its scatter list.
-    fn take_receive(&mut self, host: &mut dyn Host, config: &QpConfig) -> Result<u16, Refusal> {
+    pub(super) fn take_receive(&mut self, host: &mut dyn Host, config: &QpConfig) -> Result<u16, Refusal> {
         if config.n_receive_wqes == 0 {
             return Err(INVALID);
         }

@@ -1,10 +1,10 @@
 //! Reading WQEs as a device does: segment by segment, trusting nothing.
 
-use super::host::Rule;
+use super::{config::Service, host::Rule};
 use mlx5_direct::{
     mlx5::{ids::Qpn, layout::Layout},
     wqe::{
-        AtomicSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SEGMENT_BYTES,
+        AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SEGMENT_BYTES,
         SendOpcode, WQEBB_BYTES,
     },
 };
@@ -76,6 +76,7 @@ pub(super) struct SendWqe {
     pub(super) rkey: u32,
     pub(super) swap_add: u64,
     pub(super) compare: u64,
+    pub(super) av: Option<AvSeg>,
     pub(super) pieces: Vec<Piece>,
     pub(super) inline: Vec<u8>,
     pub(super) len_bytes: u64,
@@ -110,13 +111,28 @@ impl SendWqe {
     }
 
     /// Reads all segments of a WQE of `ds` · 16 bytes, whose control segment was read.
-    pub(super) fn read_segments(&mut self, bytes: &[u8], qpn: Qpn) -> Result<(), Broken> {
+    pub(super) fn read_segments(&mut self, bytes: &[u8], qpn: Qpn, service: Service) -> Result<(), Broken> {
         let ctrl = CtrlSeg::from_bytes(segment(bytes, 0));
-        self.check_ctrl(&ctrl, qpn)?;
+        self.check_ctrl(&ctrl, qpn, service)?;
         let mut at = SEGMENT_BYTES;
         let opcode = ctrl.opcode();
         if opcode == SendOpcode::NOP {
             return Ok(());
+        }
+        if service == Service::Datagram {
+            let Some(av) = bytes[at..].first_chunk() else {
+                return Err((
+                    Rule::DsTooSmall,
+                    format!("no address vector: ds = {}", bytes.len() / SEGMENT_BYTES),
+                ));
+            };
+            reserved::<AvSeg>(av)?;
+            let av = AvSeg::from_bytes(*av);
+            if !av.ext() {
+                return Err((Rule::WqeReserved, "the address vector is not of the form of 48 bytes".into()));
+            }
+            self.av = Some(av);
+            at += size_of::<AvSeg>();
         }
         if opcode.has_raddr() {
             let raddr = RaddrSeg::from_bytes(need(bytes, at, "remote address")?);
@@ -137,21 +153,28 @@ impl SendWqe {
         Ok(())
     }
 
-    fn check_ctrl(&self, ctrl: &CtrlSeg, qpn: Qpn) -> Result<(), Broken> {
+    fn check_ctrl(&self, ctrl: &CtrlSeg, qpn: Qpn, service: Service) -> Result<(), Broken> {
         let broken = |rule, text| Err((rule, text));
-        if !matches!(
-            ctrl.opcode(),
-            SendOpcode::NOP
-                | SendOpcode::SEND
-                | SendOpcode::SEND_IMM
-                | SendOpcode::SEND_INVAL
-                | SendOpcode::RDMA_WRITE
-                | SendOpcode::RDMA_WRITE_IMM
-                | SendOpcode::RDMA_READ
-                | SendOpcode::ATOMIC_CS
-                | SendOpcode::ATOMIC_FA
-        ) {
-            return broken(Rule::WqeOpcode, format!("opcode 0x{:02x} is not one of RC", self.opcode));
+        use SendOpcode as Op;
+        let executed = match service {
+            Service::Connected => matches!(
+                ctrl.opcode(),
+                Op::NOP
+                    | Op::SEND
+                    | Op::SEND_IMM
+                    | Op::SEND_INVAL
+                    | Op::RDMA_WRITE
+                    | Op::RDMA_WRITE_IMM
+                    | Op::RDMA_READ
+                    | Op::ATOMIC_CS
+                    | Op::ATOMIC_FA
+            ),
+            Service::Datagram => matches!(ctrl.opcode(), Op::NOP | Op::SEND | Op::SEND_IMM),
+            Service::Registration => ctrl.opcode() == Op::NOP,
+        };
+        if !executed {
+            let text = format!("opcode 0x{:02x} is not one of a QP for {service:?}", self.opcode);
+            return broken(Rule::WqeOpcode, text);
         }
         if ctrl.opmod() != 0 {
             return broken(

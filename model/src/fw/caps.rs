@@ -62,7 +62,7 @@ pub(crate) struct Capabilities {
     groups: BTreeMap<u16, Group>,
 }
 
-fn general() -> CmdHcaCap {
+fn general(blue_flame: bool) -> CmdHcaCap {
     let limits = CmdHcaCap::new()
         .with_log_max_srq_sz(LOG_MAX_SRQ_SZ)
         .with_log_max_qp_sz(LOG_MAX_QP_SZ)
@@ -111,7 +111,7 @@ fn general() -> CmdHcaCap {
         .with_cqe_version(1)
         .with_compact_address_vector(true)
         .with_log_bf_reg_size(LOG_BF_REG_SIZE)
-        .with_bf(true)
+        .with_bf(blue_flame)
         .with_rc(true)
         .with_uc(true)
         .with_ud(true)
@@ -183,7 +183,7 @@ fn flow_table() -> FlowTableNicCap {
 }
 
 impl Capabilities {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(blue_flame: bool) -> Self {
         let mut groups = BTreeMap::new();
         let mut add = |group: CapType, desc: &'static Desc, bytes: &[u8]| {
             groups.insert(group.0, Group { desc, max: bytes.to_vec(), current: bytes.to_vec() });
@@ -192,7 +192,7 @@ impl Capabilities {
             (T::DESC, caps.as_bytes())
         }
         for (group, (desc, bytes)) in [
-            (CapType::GENERAL, bytes(&general())),
+            (CapType::GENERAL, bytes(&general(blue_flame))),
             (CapType::ROCE, bytes(&roce())),
             (CapType::ATOMIC, bytes(&atomic())),
             (CapType::ETHERNET_OFFLOADS, bytes(&ethernet())),

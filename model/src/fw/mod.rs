@@ -135,7 +135,7 @@ impl Function {
             phase: Phase::Off,
             issi: 0,
             commands: cmdq::CommandQueue::default(),
-            caps: caps::Capabilities::new(),
+            caps: caps::Capabilities::new(config.blue_flame),
             pages: pages::Pages::default(),
             vport: vport::Vport::new(index, config.mtu_bytes),
             roce_addresses: Vec::new(),
@@ -170,7 +170,7 @@ impl Function {
         self.phase = Phase::Off;
         self.issi = 0;
         self.commands = cmdq::CommandQueue::default();
-        self.caps = caps::Capabilities::new();
+        self.caps = caps::Capabilities::new(self.config.blue_flame);
         self.pages = pages::Pages::default();
         self.vport = vport::Vport::new(self.index, self.config.mtu_bytes);
         self.outbox.clear();

@@ -10,7 +10,7 @@ use super::{
     pages::Cost,
     refusal::Refusal,
 };
-use crate::exec::{Host, Path, QpConfig, QpState, RcQp, Ring};
+use crate::exec::{Engine, Host, Path, QpConfig, QpState, Ring, Service};
 use mlx5_direct::mlx5::{
     cmd::{CreateQpIn, CreateQpOut, DestroyQpIn, QueryQpIn, QueryQpOut},
     context::{Ads, QpState as WireState, Qpc, RqType, ScatterToCqe, ServiceType},
@@ -36,7 +36,7 @@ pub(crate) struct Qp {
     /// Where the send ring starts in the buffer.
     send_at: u64,
     /// Absent while it runs, since its host is the function.
-    engine: Option<Box<RcQp>>,
+    engine: Option<Box<Engine>>,
     /// Producer counter of the last send doorbell.
     pub(crate) producer: u16,
     /// Receive counter last seen in ERR.
@@ -55,9 +55,7 @@ impl Qp {
             RqType::ZERO_LEN_RQ => 0,
             _ => return Err(Refusal::RQ_TYPE),
         };
-        if context.st() != ServiceType::RC {
-            return Err(Refusal::SERVICE_TYPE);
-        }
+        service(context.st()).ok_or(Refusal::SERVICE_TYPE)?;
         if n_send_wqebbs == 0 && n_receive_wqes == 0 {
             return Err(Refusal::QP_NO_QUEUE);
         }
@@ -90,15 +88,19 @@ impl Qp {
             shadow: vec![0; n_send_wqebbs as usize * WQEBB_BYTES as usize],
             retired: 0,
         };
-        qp.engine = Some(Box::new(RcQp::new(qp.config(Qpn::new(0)))));
+        qp.engine = Some(Box::new(Engine::new(qp.config(Qpn::new(0)))));
         Ok(qp)
     }
 
     /// The context as the transport engine takes it.
     pub(crate) fn config(&self, qpn: Qpn) -> QpConfig {
         let context = &self.context;
+        let source_qpn = Some(context.deth_sqpn()).filter(|sqpn| sqpn.get() != 0).unwrap_or(qpn);
         QpConfig {
+            service: service(context.st()).unwrap_or_default(),
             qpn,
+            qkey: context.q_key(),
+            source_qpn,
             pd: context.pd(),
             user_index: context.user_index(),
             cqn_send: context.cqn_snd(),
@@ -228,6 +230,16 @@ impl Qp {
     }
 }
 
+/// What a service type executes; `None` for those that the model has not.
+fn service(st: ServiceType) -> Option<Service> {
+    match st {
+        ServiceType::RC => Some(Service::Connected),
+        ServiceType::UD | ServiceType::QP1 => Some(Service::Datagram),
+        ServiceType::REG_UMR => Some(Service::Registration),
+        _ => None,
+    }
+}
+
 fn path(ads: &Ads) -> Path {
     Path {
         gid_index: ads.src_addr_index(),
@@ -263,7 +275,8 @@ impl Function {
                 return Err(Refusal::NO_SUCH_CQ);
             }
         }
-        if !self.pds.contains(context.pd().get()) {
+        // A queue pair that registers memory is of no domain: its WQEs name that of each key.
+        if context.st() != ServiceType::REG_UMR && !self.pds.contains(context.pd().get()) {
             return Err(Refusal::NO_SUCH_PD);
         }
         let qp = Qp::new(context, &self.dma, list)?;
@@ -329,7 +342,7 @@ impl Function {
     pub(super) fn with_engine<T>(
         &mut self,
         number: u32,
-        call: impl FnOnce(&mut RcQp, &mut dyn Host) -> T,
+        call: impl FnOnce(&mut Engine, &mut dyn Host) -> T,
     ) -> Option<T> {
         let mut engine = self.qps.get_mut(number)?.engine.take()?;
         let result = call(&mut engine, &mut FunctionHost { function: self });

@@ -21,6 +21,7 @@ mod opt {
     pub(super) const RAE: u32 = 0x4;
     pub(super) const RWE: u32 = 0x8;
     pub(super) const PKEY_INDEX: u32 = 0x10;
+    pub(super) const Q_KEY: u32 = 0x20;
     pub(super) const RNR_TIMEOUT: u32 = 0x40;
     pub(super) const PM_STATE: u32 = 0x400;
     pub(super) const RETRY_COUNT: u32 = 0x1000;
@@ -47,7 +48,7 @@ struct Transition {
 use QpState::{Init, Rst, Rtr, Rts, Sqd, Sqer};
 const ERR: QpState = QpState::Err;
 
-/// The arrows of an RC QP. SQERR2RTS is not among them: only UC and UD queues enter that state.
+/// The arrows of a QP. Only datagram queues enter SQER.
 const TRANSITIONS: &[Transition] = &[
     Transition {
         opcode: CmdOpcode::RST2INIT_QP,
@@ -58,6 +59,7 @@ const TRANSITIONS: &[Transition] = &[
             take_pkey(qpc, new);
             take_port(qpc, new);
             qpc.set_pm_state(new.pm_state());
+            qpc.set_q_key(new.q_key());
             qpc.set_rre(new.rre());
             qpc.set_rwe(new.rwe());
             qpc.set_rae(new.rae());
@@ -68,14 +70,19 @@ const TRANSITIONS: &[Transition] = &[
         opcode: CmdOpcode::INIT2INIT_QP,
         from: &[Init],
         to: Init,
-        optional: opt::ACCESS | opt::PKEY_INDEX | opt::LAG_TX_AFF | opt::PRI_PORT | opt::COUNTER_SET_ID,
+        optional: opt::ACCESS
+            | opt::PKEY_INDEX
+            | opt::Q_KEY
+            | opt::LAG_TX_AFF
+            | opt::PRI_PORT
+            | opt::COUNTER_SET_ID,
         required: |_, _| (),
     },
     Transition {
         opcode: CmdOpcode::INIT2RTR_QP,
         from: &[Init],
         to: Rtr,
-        optional: opt::ACCESS | opt::ALT_ADDR_PATH | opt::PKEY_INDEX | opt::LAG_TX_AFF,
+        optional: opt::ACCESS | opt::ALT_ADDR_PATH | opt::PKEY_INDEX | opt::Q_KEY | opt::LAG_TX_AFF,
         required: |qpc, new| {
             // The path is new but for what RST2INIT and RTR2RTS set.
             let (old, path) = (qpc.primary_address_path(), new.primary_address_path());
@@ -98,6 +105,7 @@ const TRANSITIONS: &[Transition] = &[
             | opt::ALT_ADDR_PATH
             | opt::RNR_TIMEOUT
             | opt::PM_STATE
+            | opt::Q_KEY
             | opt::COUNTER_SET_ID
             | opt::LAG_TX_AFF,
         required: |qpc, new| {
@@ -119,6 +127,13 @@ const TRANSITIONS: &[Transition] = &[
     Transition {
         opcode: CmdOpcode::SQD_RTS_QP,
         from: &[Sqd],
+        to: Rts,
+        optional: IN_RTS,
+        required: |_, _| (),
+    },
+    Transition {
+        opcode: CmdOpcode::SQERR2RTS_QP,
+        from: &[Sqer],
         to: Rts,
         optional: IN_RTS,
         required: |_, _| (),
@@ -148,6 +163,7 @@ const IN_RTS: u32 = opt::ACCESS
     | opt::RNR_RETRY
     | opt::ACK_TIMEOUT
     | opt::LAG_TX_AFF
+    | opt::Q_KEY
     | opt::COUNTER_SET_ID;
 
 fn take_pkey(qpc: &mut Qpc, new: &Qpc) {
@@ -180,6 +196,9 @@ fn take_optional(qpc: &mut Qpc, new: &Qpc, mask: u32) {
     }
     if selected(opt::PKEY_INDEX) {
         take_pkey(qpc, new);
+    }
+    if selected(opt::Q_KEY) {
+        qpc.set_q_key(new.q_key());
     }
     if selected(opt::PRI_PORT) {
         take_port(qpc, new);

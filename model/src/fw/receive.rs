@@ -6,8 +6,17 @@ use crate::{
     trace::Kind,
     wire::{Packet, PacketError},
 };
+use mlx5_direct::mlx5::context::ServiceType;
+
+/// QP1.
+const GENERAL_SERVICES_QPN: u32 = 1;
 
 impl Function {
+    /// Number of the queue pair of type QP1.
+    fn general_services_qp(&self) -> Option<u32> {
+        self.qps.iter().find(|(_, qp)| qp.context.st() == ServiceType::QP1).map(|(number, _)| number)
+    }
+
     /// Own MAC address.
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.vport.mac()
@@ -34,7 +43,14 @@ impl Function {
         if !self.roce_addresses.iter().any(|entry| entry.source_l3_address() == dest_gid) {
             return self.record(Kind::Note, frame, || "frame dropped: not for a GID of this port".into());
         }
-        let number = packet.headers.bth.dest_qpn.get();
+        let number = match packet.headers.bth.dest_qpn.get() {
+            // The well-known number of the port's management, whatever queue pair has it.
+            GENERAL_SERVICES_QPN => match self.general_services_qp() {
+                Some(number) => number,
+                None => return self.record(Kind::Note, frame, || "frame dropped: there is no QP1".into()),
+            },
+            number => number,
+        };
         if self.with_engine(number, |engine, host| engine.receive(host, &packet)).is_some() {
             self.ready.insert(number);
         }

@@ -10,6 +10,6 @@ mod parse;
 pub use link::{Fate, Interference, Port, Wire};
 pub use opcode::Opcode;
 pub use packet::{
-    Acknowledgement, Aeth, AtomicEth, Bth, Ethernet, Headers, MAX_FRAME_BYTES, Network, Packet, PacketError,
-    Reth,
+    Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Headers, MAX_FRAME_BYTES, Network, Packet,
+    PacketError, Reth,
 };

@@ -1,4 +1,4 @@
-//! BTH opcodes of the RC transport.
+//! BTH opcodes of the RC and UD transports.
 
 use core::fmt;
 
@@ -14,6 +14,7 @@ impl Extensions {
     pub(super) const IMM: u8 = 16;
     pub(super) const IETH: u8 = 32;
     pub(super) const PAYLOAD: u8 = 64;
+    pub(super) const DETH: u8 = 128;
     pub(super) const NONE: Self = Self(0);
 
     pub(super) const fn has(self, header: u8) -> bool {
@@ -35,6 +36,9 @@ impl Extensions {
         if self.has(Self::ATOMIC_ACK_ETH) {
             len += 8;
         }
+        if self.has(Self::DETH) {
+            len += 8;
+        }
         if self.has(Self::IMM) {
             len += 4;
         }
@@ -45,21 +49,21 @@ impl Extensions {
     }
 }
 
-/// `BTH.OpCode`: transport in `[7:5]` (0 = RC), operation in `[4:0]`.
+/// `BTH.OpCode`: transport in `[7:5]` (0 = RC, 3 = UD), operation in `[4:0]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
 macro_rules! opcodes {
     ($($name:ident $value:literal [$($ext:ident)*]),* $(,)?) => {
         impl Opcode {
-            $(#[doc = concat!("`RC_", stringify!($name), "`.")] pub const $name: Self = Self($value);)*
+            $(#[doc = concat!("`", stringify!($name), "`; of RC without a prefix.")] pub const $name: Self = Self($value);)*
 
             /// Name as in the InfiniBand specification, without `RC`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* _ => "reserved" }
             }
 
-            /// Headers that follow the BTH; `None` for what is not an RC opcode.
+            /// Headers that follow the BTH; `None` for what is neither an RC nor a UD opcode.
             pub(super) const fn extensions(self) -> Option<Extensions> {
                 match self {
                     $(Self::$name => Some(Extensions(0 $(| Extensions::$ext)*)),)*
@@ -94,9 +98,16 @@ opcodes! {
     FETCH_ADD 0x14 [ATOMIC_ETH],
     SEND_LAST_INV 0x16 [IETH PAYLOAD],
     SEND_ONLY_INV 0x17 [IETH PAYLOAD],
+    UD_SEND_ONLY 0x64 [DETH PAYLOAD],
+    UD_SEND_ONLY_IMM 0x65 [DETH IMM PAYLOAD],
 }
 
 impl Opcode {
+    /// Of the UD transport.
+    pub const fn is_datagram(self) -> bool {
+        self.0 >> 5 == 3
+    }
+
     /// Goes to the requester: READ responses and acknowledgements.
     pub const fn is_response(self) -> bool {
         matches!(self.0, 0x0d..=0x12)

@@ -9,6 +9,8 @@ use crate::exec::host::RoceKind;
 use core::{fmt, ops::Range};
 use mlx5_direct::mlx5::ids::{Psn, Qpn};
 
+/// Bytes of a GRH, and of what stands in its place in front of a received datagram.
+pub const GRH_BYTES: usize = 40;
 /// UDP port of RoCE v2.
 pub const ROCE_UDP_PORT: u16 = 4791;
 /// Partition key of RoCE, which has one partition only.
@@ -82,6 +84,15 @@ pub struct Reth {
     pub rkey: u32,
     /// Length of the whole message.
     pub len_bytes: u32,
+}
+
+/// Datagram extended transport header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deth {
+    /// Key that the receiver must have.
+    pub qkey: u32,
+    /// The sender.
+    pub source_qpn: Qpn,
 }
 
 /// Atomic extended transport header.
@@ -172,6 +183,8 @@ pub struct Headers {
     pub aeth: Option<Aeth>,
     /// Old value that an atomic returns.
     pub atomic_ack: Option<u64>,
+    /// Datagram.
+    pub deth: Option<Deth>,
     /// Immediate data as the big-endian integer of its bytes.
     pub imm: Option<u32>,
     /// rkey to invalidate.
@@ -187,7 +200,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why a frame is not a RoCE RC packet. A receiver drops it.
+/// Why a frame is not a RoCE packet of RC or UD. A receiver drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketError {
     /// Cut off, or a length field that does not agree with the frame.
@@ -198,7 +211,7 @@ pub enum PacketError {
     Ip,
     /// `BTH.TVer` is not 0.
     TransportVersion,
-    /// Not an RC opcode.
+    /// Neither an RC nor a UD opcode.
     Opcode(Opcode),
     /// ICRC computed and found.
     Icrc {
@@ -216,7 +229,7 @@ impl fmt::Display for PacketError {
             Self::NotRoce => f.write_str("not a RoCE frame"),
             Self::Ip => f.write_str("broken IP header"),
             Self::TransportVersion => f.write_str("BTH transport version is not 0"),
-            Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is not RC"),
+            Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is neither RC nor UD"),
             Self::Icrc { computed, found } => {
                 write!(f, "ICRC is 0x{found:08x}, computed 0x{computed:08x}")
             }
@@ -244,6 +257,21 @@ impl Headers {
         let start = frame.len();
         frame.resize(start + payload_len + pad + ICRC_BYTES, 0);
         start..start + payload_len
+    }
+
+    /// The network header as it stands in front of a received datagram: a GRH or IPv6 header, or an IPv4 header
+    /// in the last 20 bytes.
+    pub fn grh(&self, payload_len: usize) -> [u8; GRH_BYTES] {
+        let extensions = self.bth.opcode.extensions().unwrap_or(Extensions::NONE);
+        let transport_len = 12 + extensions.len_bytes() + payload_len.next_multiple_of(4) + ICRC_BYTES;
+        let mut header = Vec::new();
+        self.write_network(transport_len as u16, &mut header);
+        let mut grh = [0; GRH_BYTES];
+        match self.network.kind {
+            RoceKind::V2Ipv4 => grh[20..].copy_from_slice(&header[..20]),
+            RoceKind::V1 | RoceKind::V2Ipv6 => grh.copy_from_slice(&header[..GRH_BYTES]),
+        }
+        grh
     }
 
     /// Computes the ICRC of a frame begun with these headers.
@@ -334,6 +362,11 @@ impl Headers {
         }
         if extensions.has(Extensions::ATOMIC_ACK_ETH) {
             frame.extend_from_slice(&self.atomic_ack.unwrap_or(0).to_be_bytes());
+        }
+        if extensions.has(Extensions::DETH) {
+            let deth = self.deth.unwrap_or(Deth { qkey: 0, source_qpn: Qpn::new(0) });
+            frame.extend_from_slice(&deth.qkey.to_be_bytes());
+            frame.extend_from_slice(&deth.source_qpn.get().to_be_bytes());
         }
         if extensions.has(Extensions::IMM) {
             frame.extend_from_slice(&self.imm.unwrap_or(0).to_be_bytes());

@@ -4,7 +4,7 @@ use super::{
     icrc::icrc,
     opcode::{Extensions, Opcode},
     packet::{
-        Aeth, AtomicEth, Bth, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, ETHERTYPE_VLAN, Ethernet,
+        Aeth, AtomicEth, Bth, Deth, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, ETHERTYPE_VLAN, Ethernet,
         Headers, ICRC_BYTES, NEXT_HEADER_BTH, Network, PROTOCOL_UDP, Packet, PacketError, ROCE_UDP_PORT,
         Reth, carrier, ones_sum,
     },
@@ -145,6 +145,7 @@ fn parse_transport(
         atomic: None,
         aeth: None,
         atomic_ack: None,
+        deth: None,
         imm: None,
         invalidate: None,
     };
@@ -165,6 +166,9 @@ fn parse_transport(
     }
     if extensions.has(Extensions::ATOMIC_ACK_ETH) {
         headers.atomic_ack = Some(rest.u64()?);
+    }
+    if extensions.has(Extensions::DETH) {
+        headers.deth = Some(Deth { qkey: rest.u32()?, source_qpn: Qpn::new(rest.u32()?) });
     }
     if extensions.has(Extensions::IMM) {
         headers.imm = Some(rest.u32()?);

@@ -19,8 +19,8 @@ layout! {
     /// Output of CREATE_FLOW_TABLE.
     pub struct CreateFlowTableOut, 16, "create_flow_table_out" {
         0x00 [31:24] status: CmdStatus,
-        0x00 [23:0] icm_address_63_40: u32,
         0x04 [31:0] syndrome: u32,
+        0x00 [23:0] icm_address_63_40: u32,
         0x08 [31:24] icm_address_39_32: u8,
         0x08 [23:0] table_id: u32,
         0x0c [31:0] icm_address_31_0: u32,

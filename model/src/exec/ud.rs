@@ -1,0 +1,210 @@
+//! Datagrams: the engine of UD queue pairs, of QP1, and of the queue pair that registers memory.
+//!
+//! A SEND is one packet, and done when it is sent. What arrives is preceded by 40 bytes of network header.
+
+use super::{
+    answers::scatter,
+    completion::{self, Failure},
+    config::{Path, QpConfig, QpState},
+    courier::{Courier, right},
+    host::{Host, Need, Rule},
+    rc::QpProgress,
+    requester::Requester,
+    responder::Responder,
+    wqe::{Piece, SendWqe, for_each_part},
+};
+use crate::wire::{
+    Deth, Opcode, Packet,
+    packet::{DEFAULT_PKEY, GRH_BYTES},
+};
+use mlx5_direct::{
+    mlx5::ids::Psn,
+    wqe::{AvSeg, SendOpcode},
+};
+
+/// One queue pair of datagrams. See the [module](super).
+#[derive(Debug)]
+pub struct UdQp {
+    config: QpConfig,
+    state: QpState,
+    requester: Requester,
+    responder: Responder,
+    courier: Courier,
+}
+
+impl UdQp {
+    /// A QP in RST.
+    pub fn new(config: QpConfig) -> Self {
+        Self {
+            config,
+            state: QpState::Rst,
+            requester: Requester::default(),
+            responder: Responder::default(),
+            courier: Courier::default(),
+        }
+    }
+
+    /// Its state. The engine itself goes to SQER when a send fails, and to ERR when a receive does.
+    pub const fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// Takes new attributes, and a state that the host found a legal transition to.
+    pub fn set_state(&mut self, host: &mut dyn Host, state: QpState, config: QpConfig) {
+        let from = std::mem::replace(&mut self.state, state);
+        self.config = config;
+        match state {
+            QpState::Rst => *self = Self::new(config),
+            QpState::Rts if from == QpState::Rtr => self.requester.start(&self.config),
+            QpState::Err => self.flush(host),
+            _ => {}
+        }
+    }
+
+    /// The send doorbell rang, and record word 1 holds `counter`.
+    pub fn doorbell(&mut self, host: &mut dyn Host, counter: u16) {
+        if matches!(self.state, QpState::Rst | QpState::Init | QpState::Rtr) {
+            let (qpn, state) = (self.config.qpn, self.state);
+            host.violation(qpn, Rule::DoorbellState, format_args!("send doorbell {counter} in {state:?}"));
+            return;
+        }
+        self.requester.doorbell(host, &self.config, counter);
+    }
+
+    /// A packet for this QP came, with a good ICRC. One that nothing can take is dropped, as datagrams are.
+    pub fn receive(&mut self, host: &mut dyn Host, packet: &Packet<'_>) {
+        let headers = &packet.headers;
+        let Some(deth) = headers.deth else { return };
+        let receives = !matches!(self.state, QpState::Rst | QpState::Init | QpState::Err);
+        if !receives || headers.bth.pkey != DEFAULT_PKEY || deth.qkey != self.config.qkey {
+            return;
+        }
+        let Ok(counter) = self.responder.take_receive(host, &self.config) else { return };
+        let len_bytes = GRH_BYTES + packet.payload.len();
+        let config = &self.config;
+        let result = if self.responder.capacity() < len_bytes as u64 {
+            Err(Failure::LOCAL_LENGTH)
+        } else {
+            let grh = headers.grh(packet.payload.len());
+            let pieces = self.responder.pieces();
+            scatter(host, config, pieces, 0, &grh)
+                .and_then(|()| scatter(host, config, pieces, GRH_BYTES as u64, packet.payload))
+                .map_err(|_| Failure::RECEIVE_PROTECTION)
+        };
+        match result {
+            Ok(()) => completion::receive_done(host, config, headers, counter, len_bytes as u64),
+            Err(failure) => {
+                completion::receive_failed(host, config, counter, failure);
+                self.state = QpState::Err;
+                self.flush(host);
+            }
+        }
+    }
+
+    /// Sends what can be sent, at most `budget_packets`. Returns whether there is more to do at once.
+    pub fn run(&mut self, host: &mut dyn Host, budget_packets: usize) -> bool {
+        for _ in 0..budget_packets {
+            match self.state {
+                QpState::Rts if self.requester.fetch != self.requester.producer => self.send_next(host),
+                QpState::Sqer => {
+                    self.requester.flush(host, &self.config);
+                    return false;
+                }
+                QpState::Err => {
+                    self.flush(host);
+                    return false;
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn send_next(&mut self, host: &mut dyn Host) {
+        let mut wqe = SendWqe::default();
+        let read = self.requester.read_wqe(host, &self.config, &mut wqe);
+        self.requester.fetch = self.requester.fetch.wrapping_add(wqe.n_wqebbs);
+        let sent = read.and_then(|()| match wqe.opcode() {
+            SendOpcode::NOP => Ok(()),
+            _ => self.send(host, &wqe),
+        });
+        match sent {
+            Ok(()) => self.requester.complete(host, &self.config, &wqe),
+            Err(failure) => {
+                self.requester.report_failure(host, &self.config, &wqe, failure);
+                self.state = QpState::Sqer;
+            }
+        }
+    }
+
+    fn send(&mut self, host: &mut dyn Host, wqe: &SendWqe) -> Result<(), Failure> {
+        let (mtu, len) = (u64::from(self.config.mtu_bytes), wqe.len_bytes);
+        if len > mtu {
+            let detail = format_args!("datagram of {len} bytes, the MTU is {mtu}");
+            host.violation(self.config.qpn, Rule::MessageTooLong, detail);
+            return Err(Failure::LOCAL_LENGTH);
+        }
+        let av = wqe.av.unwrap_or_default();
+        let config = QpConfig { path: path(&av), remote_qpn: av.dqpn_dctn(), ..self.config };
+        let with_imm = wqe.opcode() == SendOpcode::SEND_IMM;
+        let opcode = if with_imm { Opcode::UD_SEND_ONLY_IMM } else { Opcode::UD_SEND_ONLY };
+        let psn = self.requester.next_psn;
+        self.requester.next_psn = Psn::new(psn.get() + 1);
+        // Without a source address nothing is sent; that was reported, and datagrams may be lost.
+        let Some(mut headers) = self.courier.headers(host, &config, opcode, psn) else { return Ok(()) };
+        // The upper bit of the key given says: use the queue pair's own.
+        let qkey = if av.qkey() >> 31 != 0 { self.config.qkey } else { av.qkey() };
+        headers.deth = Some(Deth { qkey, source_qpn: self.config.source_qpn });
+        headers.imm = Some(wqe.imm);
+        headers.bth.solicited = wqe.solicited;
+        let right = right(&config, 0, Need::LocalRead);
+        let sent = self.courier.send(host, &headers, len as usize, |host, payload| {
+            for_each_part(&wqe.pieces, 0, len, |part, range| match part {
+                Piece::Memory { lkey, addr, .. } => {
+                    host.read(&super::host::Right { key: lkey, ..right }, addr, &mut payload[range])
+                }
+                Piece::Inline { start, .. } => {
+                    let data = &wqe.inline[start..start + range.len()];
+                    payload[range].copy_from_slice(data);
+                    Ok(())
+                }
+            })
+        });
+        sent.map_err(|_| Failure::SEND_PROTECTION)
+    }
+
+    /// What QUERY_QP reports.
+    pub fn progress(&self) -> QpProgress {
+        let requester = &self.requester;
+        QpProgress {
+            next_send_psn: requester.next_psn,
+            last_acked_psn: requester.next_psn,
+            next_rcv_psn: self.responder.expected,
+            rmsn: self.responder.msn,
+            hw_sq_wqebb_counter: requester.fetch,
+            sw_sq_wqebb_counter: requester.producer,
+            hw_rq_counter: self.responder.consumed,
+            cur_retry_count: 0,
+            cur_rnr_retry: 0,
+        }
+    }
+
+    fn flush(&mut self, host: &mut dyn Host) {
+        self.requester.flush(host, &self.config);
+        self.responder.flush(host, &self.config);
+    }
+}
+
+fn path(av: &AvSeg) -> Path {
+    Path {
+        gid_index: av.src_addr_index(),
+        dest_mac: av.rmac(),
+        dest_gid: av.rgid(),
+        udp_source_port: av.rlid_or_udp_sport(),
+        traffic_class: av.tclass(),
+        hop_limit: av.hop_limit(),
+        flow_label: av.flow_label(),
+        eth_prio: av.sl() & 7,
+        ack_timeout: 0,
+    }
+}
