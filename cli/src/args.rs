@@ -2,7 +2,7 @@
 
 use crate::plan::Op;
 use clap::{Args, Parser, Subcommand, value_parser};
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 /// Kernel-bypass driver for mlx5 NICs, and a software ConnectX to run it on.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ pub(crate) enum Command {
 /// What to do with the software ConnectX.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
+    /// Start a program that finds the software ConnectX behind /dev/vfio (group 5555)
+    Run(ModelRun),
     /// Serve one of its functions over vfio-user, to one client after the other
     Serve(Serve),
 }
@@ -49,6 +51,16 @@ pub(crate) struct Serve {
     /// End when the first client is gone; exit code 1 if it broke a rule
     #[arg(long)]
     pub(crate) once: bool,
+}
+
+/// Arguments of `model run`.
+#[derive(Debug, Args)]
+pub(crate) struct ModelRun {
+    #[command(flatten)]
+    pub(crate) device: DeviceArg,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Which device to use.

@@ -9,6 +9,7 @@ mod endpoint;
 mod explain;
 mod failure;
 mod info;
+mod model;
 mod payload;
 mod plan;
 mod report;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Bw(args) => run::bw(args, &mut out),
         Command::Info(args) => info::info(args, &mut out),
         Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
+        Command::Model(ModelCommand::Run(args)) => model::run(args),
     };
     let result = result.and_then(|()| Ok(out.flush()?));
     let Err(failure) = result else { return ExitCode::SUCCESS };

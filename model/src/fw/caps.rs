@@ -54,7 +54,12 @@ struct Group {
     desc: &'static Desc,
     max: Vec<u8>,
     current: Vec<u8>,
+    /// Fields that SET_HCA_CAP changes; none named: all.
+    settable: &'static [&'static str],
 }
+
+/// Linux sends the atomic group with this field alone, and expects the rest to stay.
+const SETTABLE_ATOMIC: &[&str] = &["atomic_req_8b_endianness_mode"];
 
 /// All groups of a function.
 #[derive(Debug, Clone)]
@@ -186,7 +191,9 @@ impl Capabilities {
     pub(crate) fn new(blue_flame: bool) -> Self {
         let mut groups = BTreeMap::new();
         let mut add = |group: CapType, desc: &'static Desc, bytes: &[u8]| {
-            groups.insert(group.0, Group { desc, max: bytes.to_vec(), current: bytes.to_vec() });
+            let settable = if group == CapType::ATOMIC { SETTABLE_ATOMIC } else { &[] };
+            let group_now = Group { desc, max: bytes.to_vec(), current: bytes.to_vec(), settable };
+            groups.insert(group.0, group_now);
         };
         fn bytes<T: IntoBytes + Immutable + Layout>(caps: &T) -> (&'static Desc, &[u8]) {
             (T::DESC, caps.as_bytes())
@@ -227,7 +234,17 @@ impl Group {
                 return Err(Refusal::CAP_ABOVE_MAX);
             }
         }
-        self.current = new;
+        if self.settable.is_empty() {
+            self.current = new;
+        } else {
+            for field in self.desc.fields.iter().filter(|field| self.settable.contains(&field.name)) {
+                for bit in field.bit_offset..field.bit_offset + field.bit_width {
+                    let mask = 0x80 >> (bit % 8);
+                    let byte = &mut self.current[bit / 8];
+                    *byte = *byte & !mask | new[bit / 8] & mask;
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -121,9 +121,7 @@ impl Function {
         if let Some(eq) = self.eqs.get_mut(context.c_eqn().get()) {
             eq.n_users += 1;
         }
-        if let Some(page) = self.uars.get_mut(context.uar_page().get()) {
-            page.n_users += 1;
-        }
+        // A CQ does not hold its UAR page: Linux frees that of a process before the CQs which the process left.
         out(CreateCqOut::new().with_cqn(Cqn::new(number)))
     }
 
@@ -196,9 +194,6 @@ impl Function {
         if let Some(cq) = self.cqs.remove(number) {
             if let Some(eq) = self.eqs.get_mut(cq.context.c_eqn().get()) {
                 eq.n_users -= 1;
-            }
-            if let Some(page) = self.uars.get_mut(cq.uar()) {
-                page.n_users -= 1;
             }
         }
         self.refund(Cost::CQ);
