@@ -4,8 +4,8 @@ use mlx5_direct::mlx5::ids::{Psn, Qpn};
 use mlx5_model::{
     exec::RoceKind,
     wire::{
-        Acknowledgement, Aeth, AtomicEth, Bth, Ethernet, Fate, Headers, Network, Opcode, Packet, PacketError,
-        Port, Reth, Wire,
+        Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Fate, Headers, Network, Opcode, Packet,
+        PacketError, Port, Reth, Wire,
         link::{QUEUE_LIMIT_FRAMES, REORDER_LIMIT_NS},
     },
 };

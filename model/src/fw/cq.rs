@@ -191,10 +191,10 @@ impl Function {
         if n_users != 0 {
             return Err(self.in_use("CQ", number, n_users));
         }
-        if let Some(cq) = self.cqs.remove(number) {
-            if let Some(eq) = self.eqs.get_mut(cq.context.c_eqn().get()) {
-                eq.n_users -= 1;
-            }
+        if let Some(cq) = self.cqs.remove(number)
+            && let Some(eq) = self.eqs.get_mut(cq.context.c_eqn().get())
+        {
+            eq.n_users -= 1;
         }
         self.refund(Cost::CQ);
         done()
