@@ -67,7 +67,7 @@ reload() { rmmod mlx5_ib && rmmod mlx5_core && modprobe mlx5_core && modprobe ml
 # The model has no vendor-specific capability, which mlx5_core mentions.
 no_warning() {
     ! dmesg | grep -v mlx5_pci_vsc_init |
-        grep -iE 'WARNING|Call Trace|BUG:|oops|(mlx5|infiniband).*(err|fail|timeout|syndrome|leak)'
+        grep -iE 'WARNING|Call Trace|BUG:|Oops:|(mlx5|infiniband).*(err|fail|timeout|syndrome|leak)'
 }
 
 
