@@ -1,8 +1,11 @@
 # What stock drivers and programs must be able to do in the guest. One line a check, for reality/run to read.
 
+n_checks=0
+
 # check NAME COMMAND…: runs it; its exit code decides. Output is shown if it fails.
 check() {
     name=$1
+    n_checks=$((n_checks + 1))
     shift
     start=$(cut -d. -f1 /proc/uptime)
     if "$@" >/tmp/out 2>&1; then
@@ -12,9 +15,6 @@ check() {
         tail -n 30 /tmp/out | sed 's/^/check:         /'
     fi
 }
-
-# skip NAME REASON
-skip() { echo "check: skipped $1: $2"; }
 
 netdev() { ls /sys/bus/pci/drivers/mlx5_core/0000:*/net 2>/dev/null | head -n 1; }
 
@@ -93,4 +93,5 @@ check "function-level reset" reset_function
 check "modules out and in" reload
 check "ibv_rc_pingpong after all this" both ibv_rc_pingpong -g 1 -c -- ibv_rc_pingpong -g 1 -c 127.0.0.1
 check "no warning, no call trace" no_warning
-echo "check: done"
+# A line that was lost among others is noticed by its absence.
+echo "check: done $n_checks"
