@@ -1,0 +1,74 @@
+# What checks are made of.
+
+n_checks=0
+
+# setup NAME COMMAND…: runs it; its exit code decides. Output is shown if it fails.
+setup() {
+    name=$1
+    n_checks=$((n_checks + 1))
+    shift
+    start=$(cut -d. -f1 /proc/uptime)
+    if "$@" >/tmp/out 2>&1; then
+        echo "check: ok $name ($(($(cut -d. -f1 /proc/uptime) - start)) s)"
+    else
+        echo "check: FAILED $name: $*"
+        tail -n 30 /tmp/out | sed 's/^/check:         /'
+    fi
+}
+
+# check NAME COMMAND…: the same, unless the filter leaves it out.
+check() { ! wanted "$1" || setup "$@"; }
+wanted() { echo "$file: $1" | grep -qE "${filter:-.}"; }
+
+# Waits for a command to succeed, 10 s at least.
+until_ok() {
+    n=0
+    until "$@"; do
+        n=$((n + 1))
+        [ $n -lt 100 ] || return 1
+        usleep 100000
+    done
+}
+
+# repeat N COMMAND…: one after the other, up to the first that fails.
+repeat() {
+    n_repeats=$1
+    shift
+    time=0
+    while [ $time -lt "$n_repeats" ]; do
+        time=$((time + 1))
+        "$@" || { echo "time $time of $n_repeats"; return 1; }
+    done
+}
+
+# both SERVER… -- CLIENT…: two programs at once; both must end well.
+both() {
+    server=
+    while [ "$1" != -- ]; do server="$server $1"; shift; done
+    shift
+    timeout 60 $server >/tmp/server 2>&1 &
+    pid=$!
+    sleep 0.3
+    timeout 60 "$@" >/tmp/client 2>&1
+    client=$?
+    wait $pid
+    served=$?
+    cat /tmp/server /tmp/client
+    echo "server $served, client $client"
+    [ $served = 0 ] && [ $client = 0 ]
+}
+
+netdev() { ls /sys/bus/pci/drivers/mlx5_core/0000:*/net 2>/dev/null | head -n 1; }
+has_netdev() { [ -n "$(netdev)" ]; }
+# Addresses are usable once the guest has found nobody else with them.
+settled() { [ -n "$(ip -6 addr show dev "$(netdev)" scope link)" ] && [ -z "$(ip -6 addr show dev "$(netdev)" tentative)" ]; }
+link_up() { ip link set lo up; ip link set "$(netdev)" up && until_ok grep -q 1 "/sys/class/net/$(netdev)/carrier" && until_ok settled; }
+port_active() { ibv_devinfo >/tmp/devinfo && grep -q PORT_ACTIVE /tmp/devinfo; }
+rocev2_gids() { ibv_devinfo -v | grep -q 'GID.*RoCE v2'; }
+back_again() { until_ok has_netdev && link_up && until_ok port_active; }
+
+# The model has no vendor-specific capability, which mlx5_core mentions.
+no_warning() {
+    ! dmesg | grep -v mlx5_pci_vsc_init |
+        grep -iE 'WARNING|Call Trace|BUG:|Oops:|(mlx5|infiniband).*(err|fail|timeout|syndrome|leak)'
+}
