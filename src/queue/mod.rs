@@ -18,6 +18,7 @@ mod completion;
 mod error;
 mod lease;
 mod poll;
+mod post_list;
 mod recv;
 mod request;
 mod segment;
@@ -27,10 +28,11 @@ pub use completion::{Completion, CompletionError};
 pub use error::{PostError, RetireError};
 pub use lease::{Lease, LeaseSlice, QueueId};
 pub use poll::{CompletionQueue, CompletionQueueParts, CqeSize, Poll};
+pub use post_list::PostList;
 pub use recv::{RecvList, RecvQueue, RecvQueueParts, RecvRequest};
 pub use request::{Atomic, Complete, Gather, Inline, Ready, Request, Scatter, SgeList};
 pub use segment::{Remote, Sge};
-pub use send::{Flags, PostList, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts};
+pub use send::{Flags, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts};
 
 /// What [`SendQueue::retire`] and [`RecvQueue::retire`] give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

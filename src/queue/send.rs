@@ -1,13 +1,10 @@
 //! The send queue: a ring of WQEBBs, a ledger of what was posted, and the credits between them.
 
-use super::{
-    Atomic, Completion, Gather, PostError, QueueId, Ready, Remote, Request, RetireError, Retired, Scatter,
-    completion::Owner,
-};
+use super::{Completion, PostError, PostList, QueueId, RetireError, Retired, completion::Owner};
 use crate::{
-    doorbell::{DoorbellMode, DoorbellRecord, UarRegister, before_doorbell_record},
-    mlx5::ids::{Qpn, Rkey, UserIndex},
-    wqe::{CompletionMode, FenceMode, MAX_WQEBBS, SendOpcode, WQEBB_BYTES},
+    doorbell::{DoorbellMode, DoorbellRecord, UarRegister},
+    mlx5::ids::{Qpn, UserIndex},
+    wqe::{CompletionMode, FenceMode, MAX_WQEBBS, WQEBB_BYTES},
 };
 use core::ptr::NonNull;
 
@@ -74,10 +71,10 @@ pub struct SendLimits {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct SendLedgerEntry {
-    wr_id: u64,
+    pub(super) wr_id: u64,
     /// Free-running index of the first WQEBB: tells this lap's entry from an old one.
-    index: u32,
-    n_wqebbs: u32,
+    pub(super) index: u32,
+    pub(super) n_wqebbs: u32,
 }
 
 /// What a send queue is made of.
@@ -108,10 +105,10 @@ pub struct SendQueueParts {
 pub struct SendQueue {
     pub(super) ring: *mut u8,
     pub(super) ring_end: *mut u8,
-    ledger: *mut SendLedgerEntry,
-    mask: u32,
+    pub(super) ledger: *mut SendLedgerEntry,
+    pub(super) mask: u32,
     /// Published WQEBBs, free-running.
-    pi: u32,
+    pub(super) pi: u32,
     /// Retired WQEBBs, free-running.
     ci: u32,
     /// WQEBBs that may be outstanding: the ring's, or 0 before `open`, when none are.
@@ -121,10 +118,10 @@ pub struct SendQueue {
     pub(super) max_sge: u32,
     pub(super) max_inline_bytes: u32,
     pub(super) max_message_bytes: u32,
-    blue_flame_max_wqebbs: u32,
+    pub(super) blue_flame_max_wqebbs: u32,
     pub(super) id: QueueId,
-    record: DoorbellRecord,
-    register: UarRegister,
+    pub(super) record: DoorbellRecord,
+    pub(super) register: UarRegister,
 }
 
 // SAFETY: ring, ledger, record and register are this queue's alone by the contract of `new`.
@@ -248,14 +245,7 @@ impl SendQueue {
     /// ```
     #[inline(always)]
     pub fn post_list(&mut self) -> PostList<'_> {
-        PostList {
-            first: self.pi,
-            pi: self.pi,
-            pi_limit: self.ci.wrapping_add(self.capacity),
-            last: self.pi,
-            doorbell: 0,
-            queue: self,
-        }
+        PostList::new(self.pi, self.ci.wrapping_add(self.capacity), self)
     }
 
     /// Retires the request that `completion` is of and all before it, and gives back its `wr_id`.
@@ -310,7 +300,7 @@ impl SendQueue {
 
     /// Why there is no room.
     #[cold]
-    fn refusal(&self) -> PostError {
+    pub(super) fn refusal(&self) -> PostError {
         if self.capacity == 0 { PostError::WrongState } else { PostError::QueueFull }
     }
 }
@@ -320,208 +310,5 @@ pub(super) fn other_queue(completion: &Completion<'_>, qpn: Qpn) -> RetireError 
     match completion.qpn() == qpn {
         true => RetireError::FormerQueue { user_index: completion.user_index().get(), qpn: qpn.get() },
         false => RetireError::OtherQueue { completion_qpn: completion.qpn().get(), qpn: qpn.get() },
-    }
-}
-
-/// Requests being written, one after another, and rung for together.
-///
-/// Dropped or forgotten, it has posted nothing. It cannot be used after [`ring`](Self::ring):
-/// ```compile_fail,E0382
-/// # use mlx5_direct::queue::{Flags, SendQueue};
-/// fn late(queue: &mut SendQueue) {
-///     let mut list = queue.post_list();
-///     list.ring();
-///     list.nop(1, Flags::SIGNALED).unwrap().finish();
-/// }
-/// ```
-#[derive(Debug)]
-#[must_use = "nothing is posted before `ring`"]
-pub struct PostList<'q> {
-    pub(super) queue: &'q mut SendQueue,
-    /// First WQEBB of the list, free-running: the queue's `pi`, where the compiler knows that no store to the
-    /// ring changes it.
-    first: u32,
-    /// First WQEBB of the next request.
-    pi: u32,
-    /// `pi` may go so far.
-    pi_limit: u32,
-    /// First WQEBB of the last finished request.
-    last: u32,
-    /// First 8 bytes of that request, as they lie in memory: what the doorbell will say.
-    doorbell: u64,
-}
-
-impl<'q> PostList<'q> {
-    /// SEND: a message into the peer's next receive request.
-    ///
-    /// # Errors
-    /// Of this and all other operations: [`QueueFull`](PostError::QueueFull) and
-    /// [`WrongState`](PostError::WrongState), with nothing written.
-    #[inline(always)]
-    pub fn send(&mut self, wr_id: u64, flags: Flags) -> Result<Request<'_, 'q, Gather>, PostError> {
-        self.request(SendOpcode::SEND, wr_id, flags, 0, None)
-    }
-
-    /// SEND with 32 bits of immediate data, given as the host's integer.
-    #[inline(always)]
-    pub fn send_imm(
-        &mut self,
-        wr_id: u64,
-        imm: u32,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
-        self.request(SendOpcode::SEND_IMM, wr_id, flags, imm, None)
-    }
-
-    /// SEND that invalidates the peer's key `rkey` when it arrives.
-    #[inline(always)]
-    pub fn send_inval(
-        &mut self,
-        wr_id: u64,
-        rkey: Rkey,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
-        self.request(SendOpcode::SEND_INVAL, wr_id, flags, rkey.get(), None)
-    }
-
-    /// RDMA WRITE to `remote`.
-    #[inline(always)]
-    pub fn rdma_write(
-        &mut self,
-        wr_id: u64,
-        remote: Remote,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
-        self.request(SendOpcode::RDMA_WRITE, wr_id, flags, 0, Some(remote))
-    }
-
-    /// RDMA WRITE to `remote` that then completes one of the peer's receive requests with `imm`.
-    #[inline(always)]
-    pub fn rdma_write_imm(
-        &mut self,
-        wr_id: u64,
-        remote: Remote,
-        imm: u32,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
-        self.request(SendOpcode::RDMA_WRITE_IMM, wr_id, flags, imm, Some(remote))
-    }
-
-    /// RDMA READ from `remote`. At most 30 pieces of local memory (`MLX5_MAX_SGE_RD`).
-    #[inline(always)]
-    pub fn rdma_read(
-        &mut self,
-        wr_id: u64,
-        remote: Remote,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Scatter>, PostError> {
-        self.request(SendOpcode::RDMA_READ, wr_id, flags, 0, Some(remote))
-    }
-
-    /// Compares 8 bytes at `remote` with `compare`, and if equal puts `swap` there. What was there comes
-    /// back to local memory, in host order. `remote.addr` is a multiple of 8.
-    #[inline(always)]
-    pub fn compare_swap(
-        &mut self,
-        wr_id: u64,
-        remote: Remote,
-        compare: u64,
-        swap: u64,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Atomic>, PostError> {
-        Ok(self.request(SendOpcode::ATOMIC_CS, wr_id, flags, 0, Some(remote))?.operands(swap, compare))
-    }
-
-    /// Adds `add` to 8 bytes at `remote`. What was there comes back to local memory, in host order.
-    /// `remote.addr` is a multiple of 8.
-    #[inline(always)]
-    pub fn fetch_add(
-        &mut self,
-        wr_id: u64,
-        remote: Remote,
-        add: u64,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Atomic>, PostError> {
-        Ok(self.request(SendOpcode::ATOMIC_FA, wr_id, flags, 0, Some(remote))?.operands(add, 0))
-    }
-
-    /// Does nothing, in its turn.
-    #[inline(always)]
-    pub fn nop(&mut self, wr_id: u64, flags: Flags) -> Result<Request<'_, 'q, Ready>, PostError> {
-        self.request(SendOpcode::NOP, wr_id, flags, 0, None)
-    }
-
-    /// Requests in the list take so many WQEBBs.
-    pub fn n_wqebbs(&self) -> u32 {
-        self.pi.wrapping_sub(self.first)
-    }
-
-    /// Posts the list: the only point at which the device learns of it.
-    ///
-    /// An empty list posts nothing.
-    #[inline(always)]
-    pub fn ring(self) {
-        let Self { queue, first, pi, last, doorbell, .. } = self;
-        if pi == first {
-            return;
-        }
-        queue.pi = pi;
-        // The device fetches WQEs up to the record's count: they are complete before it says so.
-        before_doorbell_record();
-        queue.record.write(pi & 0xffff);
-        // The device may read the record as soon as it sees the doorbell. Both forms below order it first.
-        let n_wqebbs = pi.wrapping_sub(first);
-        let ds_above_1 = doorbell.to_be() & 0x3e != 0;
-        if last == first && n_wqebbs <= queue.blue_flame_max_wqebbs && ds_above_1 {
-            // SAFETY: the slot is a WQEBB of the ring; the length was compared with the register's limit.
-            unsafe {
-                let wqe = queue.ring.add((first & queue.mask) as usize * WQEBB_BYTES);
-                queue.register.blue_flame(wqe, n_wqebbs, queue.ring, queue.ring_end);
-            }
-        } else {
-            queue.register.ring(doorbell);
-        }
-    }
-
-    /// Room and place for the next request.
-    #[inline(always)]
-    fn request<K>(
-        &mut self,
-        opcode: SendOpcode,
-        wr_id: u64,
-        flags: Flags,
-        imm: u32,
-        remote: Option<Remote>,
-    ) -> Result<Request<'_, 'q, K>, PostError> {
-        let n_free = self.pi_limit.wrapping_sub(self.pi);
-        if n_free == 0 {
-            return Err(self.queue.refusal());
-        }
-        // SAFETY: the slot is masked to the ring.
-        let start = unsafe { self.queue.ring.add((self.pi & self.queue.mask) as usize * WQEBB_BYTES) };
-        // SAFETY: a WQEBB of the ring, free since `n_free` is not 0, of which no other request has a part:
-        // this one holds `self` and starts where the last finished one ended.
-        let request = unsafe { Request::new(self, start, n_free, opcode, wr_id, flags, imm) };
-        Ok(match remote {
-            Some(remote) => request.remote(remote),
-            None => request,
-        })
-    }
-
-    /// Takes a finished request into the list and the ledger.
-    #[inline(always)]
-    pub(super) fn push(&mut self, wr_id: u64, n_wqebbs: u32, doorbell: u64) {
-        let entry = SendLedgerEntry { wr_id, index: self.pi, n_wqebbs };
-        // SAFETY: the slot is masked to the ledger.
-        unsafe { self.queue.ledger.add((self.pi & self.queue.mask) as usize).write(entry) };
-        self.last = self.pi;
-        self.doorbell = doorbell;
-        self.pi = self.pi.wrapping_add(n_wqebbs);
-    }
-
-    /// `ctrl.wqe_index` of the next request.
-    #[inline(always)]
-    pub(super) fn wqe_index(&self) -> u16 {
-        self.pi as u16
     }
 }
