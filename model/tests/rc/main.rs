@@ -5,5 +5,6 @@ mod errors;
 mod faults;
 mod operations;
 mod retries;
+mod rules;
 mod world;
 mod wqe;
