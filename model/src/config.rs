@@ -1,6 +1,7 @@
 //! What kind of card to make: `ports=2,mtu=4096,bar=trapped,drive=step`.
 #![forbid(unsafe_code)]
 
+use crate::wire::UplinkAddress;
 use std::{fmt, str::FromStr};
 
 /// How a driver's stores to mapped UAR pages reach the model.
@@ -77,6 +78,11 @@ pub struct ModelConfig {
     pub blue_flame: bool,
     /// MSI-X vectors of a function, 1 to 64.
     pub n_vectors: u16,
+    /// Where frames go that are for no port of this card: to another process. A card without one keeps to itself.
+    pub wire: Option<UplinkAddress>,
+    /// MAC of the first port; the second port's is the next. Default: one that all cards have, or with a wire one
+    /// that follows from the wire's own end.
+    pub mac: Option<[u8; 6]>,
 }
 
 impl Default for ModelConfig {
@@ -90,6 +96,8 @@ impl Default for ModelConfig {
             part: Part::default(),
             blue_flame: true,
             n_vectors: 16,
+            wire: None,
+            mac: None,
         }
     }
 }
@@ -124,6 +132,8 @@ const KEYS: &[(&str, &str)] = &[
     ("part", "cx5, cx6 or cx6dx"),
     ("bf", "on or off"),
     ("vectors", "1 to 64"),
+    ("wire", UplinkAddress::SYNTAX),
+    ("mac", "a unicast address whose last bit is 0, as 02:00:00:00:00:10"),
 ];
 
 impl fmt::Display for ConfigError {
@@ -192,10 +202,30 @@ impl ModelConfig {
             ("bf", "on") => self.blue_flame = true,
             ("bf", "off") => self.blue_flame = false,
             ("vectors", _) => self.n_vectors = value.parse().ok().filter(|n| (1..=64).contains(n))?,
+            ("wire", _) => self.wire = Some(value.parse().ok()?),
+            ("mac", _) => self.mac = Some(parse_mac(value)?),
             _ => return None,
         }
         Some(())
     }
+
+    /// MAC of port `index`, counted from 0.
+    pub fn port_mac(&self, index: u8) -> [u8; 6] {
+        let first = match (self.mac, &self.wire) {
+            (Some(mac), _) => mac,
+            (None, Some(wire)) => wire.mac(),
+            (None, None) => return [0x02, 0x6d, 0x6c, 0x78, 0x35, 0x01 + index],
+        };
+        let [a, b, c, d, e, f] = first;
+        [a, b, c, d, e, f | index]
+    }
+}
+
+/// A MAC for the first port: not a group's, and with room for the second port's.
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let bytes: Vec<u8> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
+    <[u8; 6]>::try_from(bytes).ok().filter(|mac| mac[0] & 1 == 0 && mac[5] & 1 == 0 && *mac != [0; 6])
 }
 
 #[cfg(test)]
@@ -212,6 +242,18 @@ mod tests {
     }
 
     #[test]
+    fn cards_with_a_wire_differ_in_mac() {
+        let macs = |text: &str| {
+            let config: ModelConfig = text.parse().unwrap();
+            [config.port_mac(0), config.port_mac(1)]
+        };
+        let [a, b] = macs("wire=udp:127.0.0.1:4000/127.0.0.1:4001");
+        let [c, d] = macs("wire=udp:127.0.0.1:4001/127.0.0.1:4000");
+        assert!(a != b && a != c && a != d && b != c && b != d && c != d);
+        assert_eq!(macs("mac=02:00:00:00:00:10")[1], [2, 0, 0, 0, 0, 0x11]);
+    }
+
+    #[test]
     fn refusals_name_the_key_and_what_is_known() {
         let error = "prots=2".parse::<ModelConfig>().unwrap_err();
         assert_eq!(error, ConfigError::UnknownKey("prots".into()));
@@ -220,7 +262,16 @@ mod tests {
         assert!(error.contains("mtu=1500") && error.contains("1024"), "{error}");
         assert_eq!("ports=1,ports=2".parse::<ModelConfig>(), Err(ConfigError::Twice("ports".into())));
         assert_eq!("bar".parse::<ModelConfig>(), Err(ConfigError::NotAPair("bar".into())));
-        for bad in ["ports=3", "ports=x", "bar=none", "vectors=0", "drive=", "part=cx4"] {
+        for bad in [
+            "ports=3",
+            "ports=x",
+            "bar=none",
+            "vectors=0",
+            "drive=",
+            "part=cx4",
+            "wire=udp:1",
+            "mac=01:00:00:00:00:00",
+        ] {
             assert!(matches!(bad.parse::<ModelConfig>(), Err(ConfigError::BadValue { .. })), "{bad}");
         }
     }

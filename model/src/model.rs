@@ -1,6 +1,7 @@
 //! One card: its functions, its clock, its engine.
 #![forbid(unsafe_code)]
 
+mod bell;
 mod card;
 
 pub(crate) use card::Card;
@@ -11,7 +12,7 @@ use crate::{
     pci::ModelFunction,
     strict::Violation,
     trace::Trace,
-    wire::Interference,
+    wire::{Interference, Uplink, UplinkCounters},
 };
 use std::{
     fmt, io,
@@ -32,6 +33,13 @@ pub enum ModelError {
         /// Its answer.
         source: io::Error,
     },
+    /// The wire to other processes could not be opened.
+    Wire {
+        /// Which, as its option has it.
+        address: String,
+        /// The operating system's answer.
+        source: io::Error,
+    },
     /// The card has fewer functions.
     NoSuchFunction {
         /// The number asked for, from 0.
@@ -46,6 +54,12 @@ impl fmt::Display for ModelError {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::Os { what, source } => write!(f, "the model could not {what}: {source}"),
+            Self::Wire { address, source } => {
+                write!(
+                    f,
+                    "the model could not open `wire={address}`: {source}; its first end must be free and local"
+                )
+            }
             Self::NoSuchFunction { asked, n_functions } => write!(
                 f,
                 "the model has no function {asked}: it has {n_functions}, counted from 0; ask for more with ports="
@@ -57,7 +71,7 @@ impl fmt::Display for ModelError {
 impl std::error::Error for ModelError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Os { source, .. } => Some(source),
+            Self::Os { source, .. } | Self::Wire { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -100,7 +114,7 @@ impl Model {
             return Err(ModelError::Config(ConfigError::Unsupported(what)));
         }
         let os = |what| move |source| ModelError::Os { what, source };
-        let card = Arc::new(Card::new(config).map_err(os("make memory for BAR0"))?);
+        let card = Arc::new(Card::new(config)?);
         let thread = match card.config.drive {
             Drive::Step => None,
             Drive::Thread => {
@@ -172,6 +186,11 @@ impl Model {
         let violations = self.violations();
         let lines: Vec<_> = violations.iter().map(ToString::to_string).collect();
         assert!(violations.is_empty(), "model: {} violations\n{}", lines.len(), lines.join("\n"));
+    }
+
+    /// What has passed the wire to other processes; `None` without one.
+    pub fn uplink_counters(&self) -> Option<UplinkCounters> {
+        self.card().lock().uplink.as_ref().map(Uplink::counters)
     }
 
     /// The card's trace.

@@ -137,7 +137,7 @@ impl Function {
             commands: cmdq::CommandQueue::default(),
             caps: caps::Capabilities::new(config.blue_flame),
             pages: pages::Pages::default(),
-            vport: vport::Vport::new(index, config.mtu_bytes),
+            vport: vport::Vport::new(index, config),
             roce_addresses: Vec::new(),
             uars: Table::new(alloc::FIRST_UAR, alloc::N_UARS),
             pds: Table::new(1, 1 << caps::LOG_MAX_PD),
@@ -172,7 +172,7 @@ impl Function {
         self.commands = cmdq::CommandQueue::default();
         self.caps = caps::Capabilities::new(self.config.blue_flame);
         self.pages = pages::Pages::default();
-        self.vport = vport::Vport::new(self.index, self.config.mtu_bytes);
+        self.vport = vport::Vport::new(self.index, &self.config);
         self.outbox.clear();
         self.reset_init_segment();
     }

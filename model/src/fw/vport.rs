@@ -6,6 +6,7 @@ use super::{
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
 };
+use crate::config::ModelConfig;
 use mlx5_direct::mlx5::{
     cmd::{
         ModifyNicVportContextIn, ModifyVportStateIn, QueryHcaVportContextIn, QueryHcaVportContextOut,
@@ -54,17 +55,15 @@ pub(crate) struct Sent {
     pub(crate) broadcast: TrafficCounter,
 }
 
-fn mac(index: u8) -> [u8; 6] {
-    [0x02, 0x6d, 0x6c, 0x78, 0x35, 0x01 + index]
-}
-
 /// EUI-64 of a MAC: the GUIDs, and the lower half of the link-local GID.
 fn eui64([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 impl Vport {
-    pub(crate) fn new(index: u8, rdma_mtu_bytes: u16) -> Self {
+    pub(crate) fn new(index: u8, config: &ModelConfig) -> Self {
+        let rdma_mtu_bytes = config.mtu_bytes;
+        let mac = |index| config.port_mac(index);
         let max_frame_mtu = max_frame_mtu(rdma_mtu_bytes);
         let frame_mtu = DEFAULT_FRAME_MTU.min(max_frame_mtu);
         let context = NicVportContext::new()

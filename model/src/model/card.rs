@@ -1,18 +1,19 @@
 //! The inside of a card: one lock around everything that changes.
 #![forbid(unsafe_code)]
 
+use super::{ModelError, bell::Bell};
 use crate::{
     clock::Clock,
     config::{Drive, ModelConfig, Strict},
     fw::{Function, health::Fatal},
     strict::Violation,
     trace::Trace,
-    wire::{Port, Wire},
+    wire::{Port, Uplink, Wire, uplink::Socket},
 };
 use std::{
-    fmt, hint, io,
+    fmt, hint,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -24,6 +25,7 @@ pub(crate) struct State {
     pub(crate) functions: Vec<Function>,
     pub(crate) violations: Vec<Violation>,
     pub(crate) wire: Wire,
+    pub(crate) uplink: Option<Uplink>,
 }
 
 impl fmt::Debug for State {
@@ -42,8 +44,9 @@ pub(crate) struct Card {
     /// Threads that wait for `state`: the engine lets them in.
     waiting: AtomicUsize,
     /// Something happened that the engine does not see by itself.
-    woken: Mutex<bool>,
-    wake: Condvar,
+    bell: Bell,
+    /// Where frames come in from other processes.
+    uplink: Option<Arc<Socket>>,
     stopped: AtomicBool,
 }
 
@@ -64,7 +67,8 @@ const SPINS_FOR_OTHERS: u32 = 2000;
 const TICK: Duration = Duration::from_millis(50);
 
 impl Card {
-    pub(crate) fn new(config: ModelConfig) -> io::Result<Self> {
+    pub(crate) fn new(config: ModelConfig) -> Result<Self, ModelError> {
+        let os = |what| move |source| ModelError::Os { what, source };
         let clock = Arc::new(match config.drive {
             Drive::Thread => Clock::real(),
             Drive::Step => Clock::stepped(),
@@ -72,20 +76,27 @@ impl Card {
         let trace = Trace::default();
         let functions = (0..config.ports)
             .map(|index| Function::new(index, &config, Arc::clone(&clock), trace.clone()))
-            .collect::<io::Result<Vec<_>>>()?;
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(os("make memory for BAR0"))?;
         let mut wire = Wire::new();
         for function in &functions {
             wire.add_port(function.mac());
         }
-        let state = State { functions, violations: Vec::new(), wire };
+        let open = |address| {
+            Uplink::open(address, &mut wire)
+                .map_err(|source| ModelError::Wire { address: address.to_string(), source })
+        };
+        let uplink = config.wire.as_ref().map(open).transpose()?;
+        let socket = uplink.as_ref().map(Uplink::socket);
+        let state = State { functions, violations: Vec::new(), wire, uplink };
         Ok(Self {
             config,
             clock,
             trace,
             state: Mutex::new(state),
             waiting: AtomicUsize::new(0),
-            woken: Mutex::new(false),
-            wake: Condvar::new(),
+            bell: Bell::new().map_err(os("make an eventfd"))?,
+            uplink: socket,
             stopped: AtomicBool::new(false),
         })
     }
@@ -121,8 +132,7 @@ impl Card {
 
     /// Wakes the engine.
     pub(crate) fn notify(&self) {
-        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.wake.notify_all();
+        self.bell.ring();
     }
 
     pub(crate) fn stop(&self) {
@@ -155,6 +165,10 @@ impl Card {
         for index in 0..state.functions.len() {
             busy |= state.functions[index].work();
             busy |= self.deliver(state, index);
+        }
+        let State { uplink, wire, .. } = state;
+        if let Some(uplink) = uplink {
+            busy |= uplink.exchange(wire, self.clock.now_ns());
         }
         self.collect(state);
         busy
@@ -208,11 +222,13 @@ impl Card {
     pub(crate) fn engine(&self) {
         let mut busy_ns = self.clock.now_ns();
         while !self.stopped.load(Ordering::Acquire) {
-            let (busy, watching, deadline) = {
+            let (busy, short, deadline) = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 let busy = self.round_locked(&mut state);
-                let watching = state.functions.iter().any(Function::watches_doorbells);
-                (busy, watching, self.deadline_ns(&state))
+                // Nobody announces these.
+                let short = state.functions.iter().any(Function::watches_doorbells)
+                    || state.uplink.as_ref().is_some_and(Uplink::is_stuck);
+                (busy, short, self.deadline_ns(&state))
             };
             self.let_others_in();
             let now = self.clock.now_ns();
@@ -223,13 +239,13 @@ impl Card {
                 0..SPIN_NS => hint::spin_loop(),
                 SPIN_NS..YIELD_NS => thread::yield_now(),
                 idle_ns => {
-                    let nap = match (watching, idle_ns) {
+                    let nap = match (short, idle_ns) {
                         (true, 0..NAPPING_NS) => NAP,
                         (true, _) => LONG_NAP,
                         (false, _) => TICK,
                     };
                     let due = deadline.map_or(TICK, |due| Duration::from_nanos(due.saturating_sub(now)));
-                    if self.sleep(nap.min(due)) {
+                    if self.bell.wait(self.uplink.as_deref(), nap.min(due)) {
                         busy_ns = self.clock.now_ns();
                     }
                 }
@@ -248,13 +264,5 @@ impl Card {
                 thread::yield_now();
             }
         }
-    }
-
-    /// Sleeps until woken; true if it was.
-    fn sleep(&self, time: Duration) -> bool {
-        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = self.wake.wait_timeout_while(woken, time, |woken| !*woken);
-        let (mut woken, _) = result.unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *woken)
     }
 }

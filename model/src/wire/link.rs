@@ -56,7 +56,8 @@ struct Held {
 
 #[derive(Default)]
 struct End {
-    mac: [u8; 6],
+    /// None for an uplink, behind which any number of addresses may be.
+    mac: Option<[u8; 6]>,
     arrived: VecDeque<Vec<u8>>,
     held: Vec<Held>,
     n_lost: u64,
@@ -82,7 +83,13 @@ impl Wire {
 
     /// Adds a port with a MAC.
     pub fn add_port(&mut self, mac: [u8; 6]) -> Port {
-        self.ends.push(End { mac, ..End::default() });
+        self.ends.push(End { mac: Some(mac), ..End::default() });
+        Port(self.ends.len() - 1)
+    }
+
+    /// Adds a port that leads elsewhere: it gets what is for none of the others.
+    pub fn add_uplink(&mut self) -> Port {
+        self.ends.push(End::default());
         Port(self.ends.len() - 1)
     }
 
@@ -91,7 +98,7 @@ impl Wire {
     /// # Panics
     /// If the wire has no such port.
     pub fn set_mac(&mut self, port: Port, mac: [u8; 6]) {
-        self.ends[port.0].mac = mac;
+        self.ends[port.0].mac = Some(mac);
     }
 
     /// Lets `interference` decide about every frame from now on.
@@ -105,8 +112,8 @@ impl Wire {
     /// If the wire has no such port.
     pub fn send(&mut self, from: Port, frame: &[u8], now_ns: u64) {
         assert!(from.0 < self.ends.len(), "no port {from:?}");
-        let Some(dest) = frame.get(..6) else { return };
-        match self.ends.iter().position(|end| end.mac == dest) {
+        let Some(dest) = frame.first_chunk::<6>() else { return };
+        match self.ends.iter().position(|end| end.mac == Some(*dest)) {
             Some(to) => self.carry(from, Port(to), frame, now_ns),
             None => {
                 for to in (0..self.ends.len()).filter(|&to| to != from.0) {

@@ -1,4 +1,5 @@
-//! RoCE on the wire: packets, their check, and the in-memory cable between functions.
+//! RoCE on the wire: packets, their check, the in-memory cable between functions, and the socket that joins cards
+//! of different processes.
 #![forbid(unsafe_code)]
 
 pub mod icrc;
@@ -6,6 +7,8 @@ pub mod link;
 pub mod opcode;
 pub mod packet;
 mod parse;
+pub mod uplink;
+mod uplink_address;
 
 pub use link::{Fate, Interference, Port, Wire};
 pub use opcode::Opcode;
@@ -13,3 +16,5 @@ pub use packet::{
     Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Headers, MAX_FRAME_BYTES, Network, Packet,
     PacketError, Reth,
 };
+pub use uplink::{Uplink, UplinkCounters};
+pub use uplink_address::UplinkAddress;

@@ -1,0 +1,174 @@
+//! Cards that are joined by sockets: two cards with one process each, and what comes in that no card sent.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use mlx5_direct::{cqe::CqeSyndrome, queue::Flags};
+use mlx5_model::Model;
+use std::{
+    net::UdpSocket,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+use support::{Setup, Side, card, connect, open, pattern};
+
+const SIGNALED: Flags = Flags::SIGNALED;
+
+/// Two ports of loopback that nobody has, as far as one can know.
+fn two_ports() -> [u16; 2] {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a port"));
+    sockets.map(|socket| socket.local_addr().expect("its number").port())
+}
+
+/// Options of the two ends of a wire.
+fn udp_ends() -> [String; 2] {
+    let [a, b] = two_ports();
+    [format!("wire=udp:127.0.0.1:{a}/127.0.0.1:{b}"), format!("wire=udp:127.0.0.1:{b}/127.0.0.1:{a}")]
+}
+
+fn unix_ends() -> [String; 2] {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = |end: &str| -> PathBuf {
+        std::env::temp_dir().join(format!("mlx5-wire-{}-{number}-{end}", std::process::id()))
+    };
+    let [a, b] = ["a", "b"].map(|end| path(end).display().to_string());
+    [format!("wire=unix:{a}:{b}"), format!("wire=unix:{b}:{a}")]
+}
+
+/// Moves data in every way that RC has, between queue pairs of two cards.
+fn all_operations(a: &mut Side, b: &mut Side) {
+    let sent = pattern(7, 10_000);
+    a.mr.write(0, &sent);
+    b.recv(1, 0..10_000);
+    a.post(|list, memory| list.send(10, SIGNALED).unwrap().local(memory, 0..10_000).unwrap().finish());
+    assert_eq!(b.ok().byte_len, 10_000);
+    a.ok();
+    assert_eq!(b.bytes(0, 10_000), sent);
+
+    let to = b.remote(20_000);
+    a.post(|list, memory| {
+        list.rdma_write(11, to, SIGNALED).unwrap().local(memory, 0..10_000).unwrap().finish()
+    });
+    a.ok();
+    assert_eq!(b.bytes(20_000, 10_000), sent);
+
+    let from = a.remote(1000);
+    b.post(|list, memory| {
+        list.rdma_read(12, from, SIGNALED).unwrap().local(memory, 40_000..49_000).unwrap().finish();
+    });
+    b.ok();
+    assert_eq!(b.bytes(40_000, 9000), sent[1000..]);
+
+    b.mr.store_u64(0, 5);
+    let counter = b.remote(0);
+    a.post(|list, memory| {
+        list.fetch_add(13, counter, 3, SIGNALED).unwrap().local(memory, 0).unwrap().finish();
+        list.compare_swap(14, counter, 8, 77, SIGNALED).unwrap().local(memory, 8).unwrap().finish();
+    });
+    a.ok();
+    a.ok();
+    assert_eq!([a.mr.load_u64(0), a.mr.load_u64(8), b.mr.load_u64(0)], [5, 8, 77]);
+}
+
+/// A side on a card of its own at each end.
+fn sides(ends: [String; 2]) -> [Side; 2] {
+    let [mut a, mut b] = ends.map(|options| {
+        let model = card(&options);
+        let ctx = open(&model, 0);
+        Side::new(&model, &ctx, &Setup::default())
+    });
+    let how = Setup::default().connection;
+    connect(&mut a.qp, &mut b.qp, &how, &how);
+    [a, b]
+}
+
+fn assert_clean(sides: &[Side; 2]) {
+    for side in sides {
+        side.model.assert_clean();
+        let counters = side.model.uplink_counters().expect("a wire");
+        assert_eq!(counters.n_malformed + counters.n_too_long + counters.n_failed, 0, "{counters}");
+        assert!(counters.n_sent > 10 && counters.n_received > 10, "{counters}");
+    }
+}
+
+#[test]
+fn two_cards_joined_by_udp() {
+    let [mut a, mut b] = sides(udp_ends());
+    all_operations(&mut a, &mut b);
+    all_operations(&mut b, &mut a);
+    assert_clean(&[a, b]);
+}
+
+#[test]
+fn two_cards_joined_by_unix_sockets() {
+    // The kernel keeps ten datagrams of a Unix socket: frames wait in the card, none is lost.
+    let [mut a, mut b] = sides(unix_ends());
+    all_operations(&mut a, &mut b);
+    all_operations(&mut b, &mut a);
+    for side in [&a, &b] {
+        assert_eq!(side.model.uplink_counters().map(|c| c.n_refused), Some(0));
+    }
+    assert_clean(&[a, b]);
+}
+
+#[test]
+fn datagrams_that_are_no_frames_are_counted() {
+    let [port, mine] = two_ports();
+    let peer = UdpSocket::bind(("127.0.0.1", mine)).unwrap();
+    let model = card(&format!("drive=step,wire=udp:127.0.0.1:{port}/127.0.0.1:{mine}"));
+    let mut noise = pattern(3, 20_000);
+    noise[12..14].copy_from_slice(&[0x08, 0x00]);
+    for len in [0, 1, 13, 14, 60, 1500, 9996, 9997, 20_000] {
+        peer.send_to(&noise[..len], ("127.0.0.1", port)).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        model.step();
+        let counters = model.uplink_counters().unwrap();
+        if counters.n_received + counters.n_malformed == 9 {
+            assert_eq!((counters.n_received, counters.n_malformed), (4, 5));
+            break;
+        }
+        assert!(Instant::now() < until, "{counters}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_late_or_gone_is_no_error() {
+    let [here, there] = udp_ends();
+    let mut a = {
+        let model = card(&here);
+        let ctx = open(&model, 0);
+        Side::new(&model, &ctx, &Setup::default())
+    };
+    let late = card(&there);
+    let ctx = open(&late, 0);
+    let mut b = Side::new(&late, &ctx, &Setup::default());
+    let how = Setup::default().connection;
+    // The peer's card goes before the first packet, and another comes in its place.
+    connect(&mut a.qp, &mut b.qp, &how, &how);
+    drop((b, ctx, late));
+    a.post(|list, memory| list.send(1, SIGNALED).unwrap().local(memory, 0..64).unwrap().finish());
+    assert_eq!(a.fails().syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
+    assert!(a.model.uplink_counters().unwrap().n_refused > 0);
+    a.model.assert_clean();
+    let late = card(&there);
+    let ctx = open(&late, 0);
+    let mut again = [&a.model, &late].map(|model| {
+        let ctx = if model.config() == late.config() { ctx.clone() } else { a.ctx.clone() };
+        Side::new(model, &ctx, &Setup::default())
+    });
+    let [c, d] = &mut again;
+    connect(&mut c.qp, &mut d.qp, &how, &how);
+    all_operations(c, d);
+}
+
+#[test]
+fn an_end_that_is_taken_is_named() {
+    let [here, _] = udp_ends();
+    let _first = card(&here);
+    let error = Model::new(here.parse().unwrap()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("wire=udp:127.0.0.1:") && error.contains("in use"), "{error}");
+}
