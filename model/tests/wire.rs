@@ -4,8 +4,8 @@ use mlx5_direct::mlx5::ids::{Psn, Qpn};
 use mlx5_model::{
     exec::RoceKind,
     wire::{
-        Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Fate, Headers, Network, Opcode, Packet,
-        PacketError, Port, Reth, Wire,
+        Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Fate, Headers, LinkHeader, Lrh, Network,
+        Opcode, Packet, PacketError, Port, Reth, Wire,
         link::{QUEUE_LIMIT_FRAMES, REORDER_LIMIT_NS},
     },
 };
@@ -20,8 +20,12 @@ fn headers(kind: RoceKind, vlan_tci: Option<u16>, opcode: Opcode) -> Headers {
     };
     let v1 = kind == RoceKind::V1;
     Headers {
-        ethernet: Ethernet { dest: [2, 0, 0, 0, 0, 1], source: [2, 0, 0, 0, 0, 2], vlan_tci },
-        network: Network {
+        link: LinkHeader::Ethernet(Ethernet {
+            dest: [2, 0, 0, 0, 0, 1],
+            source: [2, 0, 0, 0, 0, 2],
+            vlan_tci,
+        }),
+        network: Some(Network {
             kind,
             source_gid: gid(1),
             dest_gid: gid(2),
@@ -29,7 +33,7 @@ fn headers(kind: RoceKind, vlan_tci: Option<u16>, opcode: Opcode) -> Headers {
             hop_limit: 64,
             flow_label: if kind == RoceKind::V2Ipv4 { 0 } else { 0x12345 },
             udp_source_port: if v1 { 0 } else { 0xc123 },
-        },
+        }),
         bth: Bth {
             opcode,
             solicited: true,
@@ -50,6 +54,16 @@ fn headers(kind: RoceKind, vlan_tci: Option<u16>, opcode: Opcode) -> Headers {
         imm: Some(0xdead_beef),
         deth: Some(Deth { qkey: 0x1111_2222, source_qpn: Qpn::new(0x33_4455) }),
         invalidate: Some(0x1234_5600),
+    }
+}
+
+/// The same on InfiniBand, with a GRH or without.
+fn infiniband(grh: bool, opcode: Opcode) -> Headers {
+    let headers = headers(RoceKind::V1, None, opcode);
+    Headers {
+        link: LinkHeader::InfiniBand(Lrh { vl: 3, sl: 5, dest_lid: 0x1234, source_lid: 0x4321 }),
+        network: headers.network.filter(|_| grh),
+        ..headers
     }
 }
 
@@ -77,8 +91,8 @@ fn every_opcode_comes_back_as_it_went() {
                     assert_eq!(packet.payload, payload);
                     let got = packet.headers;
                     assert_eq!(
-                        (got.ethernet, got.network, got.bth),
-                        (sent.ethernet, sent.network, sent.bth),
+                        (got.link, got.network, got.bth),
+                        (sent.link, sent.network, sent.bth),
                         "{kind:?} {opcode:?}"
                     );
                     let same = |name: &str, got: bool, equal: bool| {
@@ -114,6 +128,64 @@ fn bytes_of_a_write_with_immediate() {
         0xa1, 0xa2, 0xa3, 0x00,
     ];
     assert_eq!(frame[..frame.len() - 4], before_icrc);
+}
+
+#[test]
+fn infiniband_packets_come_back_as_they_went() {
+    for grh in [false, true] {
+        for opcode in opcodes() {
+            for len in [0usize, 3, 4096] {
+                if len > 0 && !may_carry(opcode) {
+                    continue;
+                }
+                let sent = infiniband(grh, opcode);
+                let packet = sent.frame(&vec![0x5a; len]);
+                let got = Packet::parse_infiniband(&packet).unwrap();
+                assert_eq!(got.payload.len(), len);
+                assert_eq!(
+                    (got.headers.link, got.headers.network, got.headers.bth),
+                    (sent.link, sent.network, sent.bth),
+                    "GRH {grh}, {opcode:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_of_an_infiniband_send() {
+    let packet = infiniband(false, Opcode::SEND_ONLY).frame(&[0xa1, 0xa2, 0xa3]);
+    let before_icrc = [
+        0x30, 0x52, 0x12, 0x34, 0, 7, 0x43, 0x21, // LRH: VL 3, SL 5, a BTH next, 28 bytes with the ICRC
+        0x04, 0xd0, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba, // BTH: SE, MigReq, pad 1
+        0xa1, 0xa2, 0xa3, 0x00,
+    ];
+    assert_eq!(packet[..packet.len() - 6], before_icrc);
+    assert_eq!(infiniband(true, Opcode::SEND_ONLY).frame(&[])[..6], [0x30, 0x53, 0x12, 0x34, 0, 16]);
+}
+
+#[test]
+fn every_changed_bit_of_an_infiniband_packet_is_found() {
+    for grh in [false, true] {
+        let good = infiniband(grh, Opcode::SEND_ONLY).frame(&[7; 100]);
+        for len in 0..good.len() {
+            assert!(Packet::parse_infiniband(&good[..len]).is_err(), "cut to {len}");
+        }
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 0x80 >> (bit % 8);
+            // Bits of the LRH that are reserved before the length, and so ignored, are under the VCRC too.
+            assert!(Packet::parse_infiniband(&bad).is_err(), "GRH {grh}: bit {bit}");
+        }
+    }
+    let raw = infiniband(false, Opcode::SEND_ONLY).frame(&[]);
+    let with_lrh = |at: usize, value: u8| {
+        let mut packet = raw.clone();
+        packet[at] = value;
+        Packet::parse_infiniband(&packet).unwrap_err()
+    };
+    assert_eq!(with_lrh(0, 0x31), PacketError::Lrh, "link version 1");
+    assert_eq!(with_lrh(1, 0x50), PacketError::Lrh, "a raw packet");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{
     host::{Host, RoceKind, Wake},
     wqe::SendWqe,
 };
-use crate::wire::Headers;
+use crate::wire::{Headers, LinkHeader};
 use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
     wqe::{CompletionMode, SendOpcode},
@@ -98,16 +98,21 @@ pub(super) fn receive_done(
         (false, None, Some(rkey)) => (CqeOpcode::RESP_SEND_INV, rkey),
         (false, None, None) => (CqeOpcode::RESP_SEND, 0),
     };
-    // RoCE puts here what InfiniBand has its service level for: [3] UDP present, [2:0] network header.
-    let l3 = match headers.network.kind {
-        RoceKind::V1 => 0,
-        RoceKind::V2Ipv6 => 8 | 1,
-        RoceKind::V2Ipv4 => 8 | 2,
+    let network = headers.network.map(|network| network.kind);
+    let (sl, slid) = match headers.link {
+        LinkHeader::InfiniBand(lrh) => (lrh.sl, lrh.source_lid),
+        // RoCE puts here what InfiniBand has its service level for: [3] UDP present, [2:0] network header.
+        LinkHeader::Ethernet(_) => match network {
+            Some(RoceKind::V1) | None => (0, 0),
+            Some(RoceKind::V2Ipv6) => (8 | 1, 0),
+            Some(RoceKind::V2Ipv4) => (8 | 2, 0),
+        },
     };
     let solicited = headers.bth.solicited;
     let cqe = ResponderCqe::new()
-        .with_sl(l3)
-        .with_grh(headers.deth.is_some().into())
+        .with_sl(sl)
+        .with_slid(slid)
+        .with_grh((headers.deth.is_some() && network.is_some()).into())
         .with_rqpn(headers.deth.map_or(config.remote_qpn, |deth| deth.source_qpn))
         .with_srqn_or_user_index(config.user_index)
         .with_imm_inval_pkey(imm)

@@ -29,7 +29,7 @@ pub enum Service {
     /// RC.
     #[default]
     Connected,
-    /// UD and QP1.
+    /// UD, QP0 and QP1.
     Datagram,
     /// No transport: the queue pair of which WQEs register memory. Of these only NOP is executed.
     Registration,
@@ -40,8 +40,14 @@ pub enum Service {
 pub struct Path {
     /// `src_addr_index`: index into the RoCE address table.
     pub gid_index: u8,
-    /// `rmac_47_32`, `rmac_31_0`.
+    /// `rmac_47_32`, `rmac_31_0`. RoCE only.
     pub dest_mac: [u8; 6],
+    /// `rlid`. InfiniBand only.
+    pub dest_lid: u16,
+    /// `sl`. InfiniBand only.
+    pub sl: u8,
+    /// `grh`: packets carry a GRH. RoCE always has its network header.
+    pub grh: bool,
     /// `rgid_rip`.
     pub dest_gid: [u8; 16],
     /// `udp_sport`; 0 is replaced by one computed from the two QPNs.
@@ -69,6 +75,8 @@ pub struct QpConfig {
     pub qkey: u32,
     /// Datagrams: the number that they carry as their source's, `deth_sqpn` or the own one.
     pub source_qpn: Qpn,
+    /// InfiniBand: virtual lane of its packets; 15 for QP0, else 0.
+    pub vl: u8,
     /// `pd`.
     pub pd: Pdn,
     /// `user_index`, given back in CQEs.
@@ -122,6 +130,7 @@ impl Default for QpConfig {
             qpn: Qpn::new(0),
             qkey: 0,
             source_qpn: Qpn::new(0),
+            vl: 0,
             pd: Pdn::new(0),
             user_index: UserIndex::new(0),
             cqn_send: Cqn::new(0),

@@ -2,10 +2,10 @@
 
 use super::{
     config::QpConfig,
-    host::{Host, KeyFault, Right, RoceKind, Rule},
+    host::{Host, KeyFault, Right, RoceKind, Rule, Station},
 };
 use crate::wire::{
-    Aeth, Bth, Ethernet, Headers, Network, Opcode,
+    Aeth, Bth, Ethernet, Headers, LinkHeader, Lrh, Network, Opcode,
     packet::{DEFAULT_HOP_LIMIT, DEFAULT_PKEY},
 };
 use mlx5_direct::mlx5::ids::Psn;
@@ -34,7 +34,7 @@ impl Courier {
                 host.violation(
                     config.qpn,
                     Rule::SourceAddressEmpty,
-                    format_args!("no RoCE address at index {at}"),
+                    format_args!("no address at index {at} of the GID table"),
                 );
             }
             return None;
@@ -45,21 +45,28 @@ impl Courier {
             (_, 0) => 0xc000 | ((config.qpn.get() ^ config.remote_qpn.get()) & 0x3fff) as u16,
             (_, port) => port,
         };
+        let (link, has_network) = match source.station {
+            Station::Ethernet { mac, vlan_id } => {
+                let vlan_tci = vlan_id.map(|id| u16::from(path.eth_prio & 7) << 13 | id & 0xfff);
+                (LinkHeader::Ethernet(Ethernet { dest: path.dest_mac, source: mac, vlan_tci }), true)
+            }
+            Station::InfiniBand { lid } => {
+                let lrh = Lrh { vl: config.vl, sl: path.sl & 0xf, dest_lid: path.dest_lid, source_lid: lid };
+                (LinkHeader::InfiniBand(lrh), path.grh)
+            }
+        };
+        let network = Network {
+            kind: source.kind,
+            source_gid: source.gid,
+            dest_gid: path.dest_gid,
+            traffic_class: path.traffic_class,
+            hop_limit: if path.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { path.hop_limit },
+            flow_label: path.flow_label,
+            udp_source_port,
+        };
         Some(Headers {
-            ethernet: Ethernet {
-                dest: path.dest_mac,
-                source: source.mac,
-                vlan_tci: source.vlan_id.map(|id| u16::from(path.eth_prio & 7) << 13 | id & 0xfff),
-            },
-            network: Network {
-                kind: source.kind,
-                source_gid: source.gid,
-                dest_gid: path.dest_gid,
-                traffic_class: path.traffic_class,
-                hop_limit: if path.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { path.hop_limit },
-                flow_label: path.flow_label,
-                udp_source_port,
-            },
+            link,
+            network: has_network.then_some(network),
             bth: Bth {
                 opcode,
                 solicited: false,

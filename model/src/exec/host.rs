@@ -91,17 +91,32 @@ pub enum QpEvent {
     AccessViolation = 0x11,
 }
 
-/// One entry of the RoCE address table (`SET_ROCE_ADDRESS`), as the sender of packets needs it.
+/// One entry of the GID table, as the sender of packets needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceAddress {
-    /// Source MAC.
-    pub mac: [u8; 6],
+    /// Address on the link.
+    pub station: Station,
     /// GID; an IPv4 address is `::ffff:a.b.c.d`.
     pub gid: [u8; 16],
     /// Format on the wire.
     pub kind: RoceKind,
-    /// VLAN id, if the entry has one.
-    pub vlan_id: Option<u16>,
+}
+
+/// An address on the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Station {
+    /// RoCE: as `SET_ROCE_ADDRESS` put it into the table.
+    Ethernet {
+        /// Source MAC.
+        mac: [u8; 6],
+        /// VLAN id, if the entry has one.
+        vlan_id: Option<u16>,
+    },
+    /// InfiniBand: as the subnet manager set it.
+    InfiniBand {
+        /// Source LID.
+        lid: u16,
+    },
 }
 
 /// RoCE packet formats.

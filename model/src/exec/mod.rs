@@ -36,6 +36,8 @@ mod wqe;
 
 pub use config::{Path, QpConfig, QpState, Service};
 pub(crate) use engine::Engine;
-pub use host::{Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Wake};
+pub use host::{
+    Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station, Wake,
+};
 pub use rc::{QpProgress, RcQp};
 pub use ud::UdQp;

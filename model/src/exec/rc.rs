@@ -100,8 +100,7 @@ impl RcQp {
     pub fn receive(&mut self, host: &mut dyn Host, packet: &Packet<'_>) {
         let headers = &packet.headers;
         let serves = matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
-        let from_peer =
-            headers.network.source_gid == self.config.path.dest_gid && headers.bth.pkey == DEFAULT_PKEY;
+        let from_peer = headers.is_from(&self.config.path) && headers.bth.pkey == DEFAULT_PKEY;
         if !serves || !from_peer || headers.bth.opcode.is_datagram() {
             return;
         }

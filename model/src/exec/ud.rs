@@ -85,9 +85,10 @@ impl UdQp {
         let result = if self.responder.capacity() < len_bytes as u64 {
             Err(Failure::LOCAL_LENGTH)
         } else {
+            // The 40 bytes are skipped where there is no header to put into them.
             let grh = headers.grh(packet.payload.len());
             let pieces = self.responder.pieces();
-            scatter(host, config, pieces, 0, &grh)
+            grh.map_or(Ok(()), |grh| scatter(host, config, pieces, 0, &grh))
                 .and_then(|()| scatter(host, config, pieces, GRH_BYTES as u64, packet.payload))
                 .map_err(|_| Failure::RECEIVE_PROTECTION)
         };
@@ -200,6 +201,9 @@ fn path(av: &AvSeg) -> Path {
         gid_index: av.src_addr_index(),
         dest_mac: av.rmac(),
         dest_gid: av.rgid(),
+        dest_lid: av.rlid_or_udp_sport(),
+        sl: av.sl(),
+        grh: av.grh(),
         udp_source_port: av.rlid_or_udp_sport(),
         traffic_class: av.tclass(),
         hop_limit: av.hop_limit(),

@@ -3,7 +3,9 @@
 
 use super::Function;
 use crate::{
-    exec::{Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Wake},
+    exec::{
+        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station, Wake,
+    },
     strict::{self, Queue, Violation},
     trace::Kind,
 };
@@ -185,7 +187,7 @@ impl Host for FunctionHost<'_> {
             _ => RoceKind::V2Ipv6,
         };
         let vlan_id = entry.vlan_valid().then(|| entry.vlan_id());
-        Some(SourceAddress { mac: entry.source_mac(), gid, kind, vlan_id })
+        Some(SourceAddress { station: Station::Ethernet { mac: entry.source_mac(), vlan_id }, gid, kind })
     }
 
     fn violation(&mut self, qpn: Qpn, rule: Rule, detail: fmt::Arguments<'_>) {

@@ -21,6 +21,10 @@ use mlx5_direct::mlx5::{
 /// First QP number: those before it are the device's own.
 pub(crate) const FIRST_QPN: u32 = 0x100;
 const WQEBB_BYTES: u64 = 64;
+/// The number of QP0 on the wire.
+pub(super) const SUBNET_MANAGEMENT_QPN: Qpn = Qpn::new(0);
+/// The virtual lane of QP0.
+const SUBNET_MANAGEMENT_VL: u8 = 15;
 /// Packets that a QP may send before others get their turn.
 const BUDGET_PACKETS: usize = 32;
 /// Each of the two rings takes at least this much of the buffer.
@@ -95,12 +99,16 @@ impl Qp {
     /// The context as the transport engine takes it.
     pub(crate) fn config(&self, qpn: Qpn) -> QpConfig {
         let context = &self.context;
-        let source_qpn = Some(context.deth_sqpn()).filter(|sqpn| sqpn.get() != 0).unwrap_or(qpn);
+        let source_qpn = match context.st() {
+            ServiceType::QP0 => SUBNET_MANAGEMENT_QPN,
+            _ => Some(context.deth_sqpn()).filter(|sqpn| sqpn.get() != 0).unwrap_or(qpn),
+        };
         QpConfig {
             service: service(context.st()).unwrap_or_default(),
             qpn,
             qkey: context.q_key(),
             source_qpn,
+            vl: if context.st() == ServiceType::QP0 { SUBNET_MANAGEMENT_VL } else { 0 },
             pd: context.pd(),
             user_index: context.user_index(),
             cqn_send: context.cqn_snd(),
@@ -234,7 +242,7 @@ impl Qp {
 fn service(st: ServiceType) -> Option<Service> {
     match st {
         ServiceType::RC => Some(Service::Connected),
-        ServiceType::UD | ServiceType::QP1 => Some(Service::Datagram),
+        ServiceType::UD | ServiceType::QP0 | ServiceType::QP1 => Some(Service::Datagram),
         ServiceType::REG_UMR => Some(Service::Registration),
         _ => None,
     }
@@ -245,6 +253,9 @@ fn path(ads: &Ads) -> Path {
         gid_index: ads.src_addr_index(),
         dest_mac: ads.rmac(),
         dest_gid: ads.rgid_rip(),
+        dest_lid: ads.rlid(),
+        sl: ads.sl(),
+        grh: ads.grh(),
         udp_source_port: ads.udp_sport(),
         traffic_class: ads.tclass(),
         hop_limit: ads.hop_limit(),

@@ -39,8 +39,8 @@ impl Function {
                 return self.record(Kind::Note, frame, || format!("frame dropped: {error}"));
             }
         };
-        let dest_gid = packet.headers.network.dest_gid;
-        if !self.roce_addresses.iter().any(|entry| entry.source_l3_address() == dest_gid) {
+        let dest_gid = packet.headers.network.map(|network| network.dest_gid);
+        if !self.roce_addresses.iter().any(|entry| Some(entry.source_l3_address()) == dest_gid) {
             return self.record(Kind::Note, frame, || "frame dropped: not for a GID of this port".into());
         }
         let number = match packet.headers.bth.dest_qpn.get() {

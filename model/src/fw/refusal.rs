@@ -84,7 +84,7 @@ refusals! {
     MKEY_LENGTH = 0x4d0061 BAD_PARAM_ERR "the mkey's length wraps or is above log_max_mrw_sz",
     MKEY_TRANSLATION = 0x4d0062 BAD_PARAM_ERR "the translation list does not cover the mkey's range",
 
-    SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UD, QP1 and REG_UMR queue pairs only",
+    SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UD, QP0, QP1 and REG_UMR queue pairs only",
     QP_NO_QUEUE = 0x4d0071 BAD_PARAM_ERR "the QP has neither send nor receive queue",
     RQ_STRIDE = 0x4d0072 BAD_PARAM_ERR "the receive stride is above max_wqe_sz_rq",
     RQ_TYPE = 0x4d0073 BAD_PARAM_ERR "the model has no shared receive queues",

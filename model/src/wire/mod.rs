@@ -1,5 +1,5 @@
-//! RoCE on the wire: packets, their check, the in-memory cable between functions, and the socket that joins cards
-//! of different processes.
+//! RoCE and InfiniBand on the wire: packets, their checks, the in-memory cable between functions, and the socket that
+//! joins cards of different processes.
 #![forbid(unsafe_code)]
 
 pub mod icrc;
@@ -13,8 +13,8 @@ mod uplink_address;
 pub use link::{Fate, Interference, Port, Wire};
 pub use opcode::Opcode;
 pub use packet::{
-    Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Headers, MAX_FRAME_BYTES, Network, Packet,
-    PacketError, Reth,
+    Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Headers, LinkHeader, Lrh, MAX_FRAME_BYTES,
+    Network, Packet, PacketError, Reth,
 };
 pub use uplink::{Uplink, UplinkCounters};
 pub use uplink_address::UplinkAddress;

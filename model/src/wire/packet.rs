@@ -1,11 +1,12 @@
-//! Whole RoCE frames, and how they are built: Ethernet with or without a VLAN tag, GRH or IP and UDP, BTH and
-//! extension headers, payload, padding and ICRC.
+//! Whole packets, and how they are built. RoCE: Ethernet with or without a VLAN tag, GRH or IP and UDP; InfiniBand:
+//! LRH, and a GRH if it may leave the subnet; then, on both, BTH and extension headers, payload, padding and
+//! ICRC; and on InfiniBand the VCRC.
 
 use super::{
-    icrc::{Carrier, icrc},
+    icrc::{Carrier, icrc, vcrc},
     opcode::{Extensions, Opcode},
 };
-use crate::exec::host::RoceKind;
+use crate::exec::{Path, host::RoceKind};
 use core::{fmt, ops::Range};
 use mlx5_direct::mlx5::ids::{Psn, Qpn};
 
@@ -27,6 +28,11 @@ pub(super) const ETHERTYPE_ROCE: u16 = 0x8915;
 pub(super) const NEXT_HEADER_BTH: u8 = 0x1b;
 pub(super) const PROTOCOL_UDP: u8 = 17;
 pub(super) const ICRC_BYTES: usize = 4;
+pub(super) const VCRC_BYTES: usize = 2;
+pub(super) const LRH_BYTES: usize = 8;
+/// `LRH.LNH`: a BTH follows, or a GRH.
+pub(super) const NEXT_IS_BTH: u8 = 2;
+pub(super) const NEXT_IS_GRH: u8 = 3;
 
 /// Ethernet addresses and VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,10 +45,32 @@ pub struct Ethernet {
     pub vlan_tci: Option<u16>,
 }
 
+/// Local routing header of InfiniBand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lrh {
+    /// Virtual lane, 4 bits; 15 is that of subnet management.
+    pub vl: u8,
+    /// Service level, 4 bits.
+    pub sl: u8,
+    /// LID of the destination.
+    pub dest_lid: u16,
+    /// LID of the source.
+    pub source_lid: u16,
+}
+
+/// What a packet begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkHeader {
+    /// RoCE.
+    Ethernet(Ethernet),
+    /// InfiniBand.
+    InfiniBand(Lrh),
+}
+
 /// Network layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// Format.
+    /// Format. [`RoceKind::V1`] is a GRH, on InfiniBand too.
     pub kind: RoceKind,
     /// Source address as a GID.
     pub source_gid: [u8; 16],
@@ -169,10 +197,10 @@ impl Aeth {
 /// All headers of a packet. Extension headers are present as the opcode has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
-    /// Ethernet.
-    pub ethernet: Ethernet,
-    /// Network.
-    pub network: Network,
+    /// Ethernet or InfiniBand.
+    pub link: LinkHeader,
+    /// Network; an InfiniBand packet that stays in its subnet needs none.
+    pub network: Option<Network>,
     /// Base transport header.
     pub bth: Bth,
     /// RDMA addresses.
@@ -200,7 +228,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why a frame is not a RoCE packet of RC or UD. A receiver drops it.
+/// Why a frame is not a packet of RC or UD. A receiver drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketError {
     /// Cut off, or a length field that does not agree with the frame.
@@ -209,6 +237,8 @@ pub enum PacketError {
     NotRoce,
     /// Broken IP header: version, options, checksum or fragment.
     Ip,
+    /// `LRH.LVer` is not 0, or `LRH.LNH` says that neither a BTH nor a GRH follows.
+    Lrh,
     /// `BTH.TVer` is not 0.
     TransportVersion,
     /// Neither an RC nor a UD opcode.
@@ -220,6 +250,13 @@ pub enum PacketError {
         /// At the packet's end.
         found: u32,
     },
+    /// VCRC computed and found.
+    Vcrc {
+        /// Of the packet's bytes.
+        computed: u16,
+        /// At the packet's end.
+        found: u16,
+    },
 }
 
 impl fmt::Display for PacketError {
@@ -228,10 +265,14 @@ impl fmt::Display for PacketError {
             Self::Length => f.write_str("frame is shorter than its headers say"),
             Self::NotRoce => f.write_str("not a RoCE frame"),
             Self::Ip => f.write_str("broken IP header"),
+            Self::Lrh => f.write_str("LRH of an unknown version, or of no InfiniBand transport packet"),
             Self::TransportVersion => f.write_str("BTH transport version is not 0"),
             Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is neither RC nor UD"),
             Self::Icrc { computed, found } => {
                 write!(f, "ICRC is 0x{found:08x}, computed 0x{computed:08x}")
+            }
+            Self::Vcrc { computed, found } => {
+                write!(f, "VCRC is 0x{found:04x}, computed 0x{computed:04x}")
             }
         }
     }
@@ -245,7 +286,7 @@ impl Headers {
         let extensions = self.bth.opcode.extensions().unwrap_or(Extensions::NONE);
         let pad = payload_len.wrapping_neg() & 3;
         let transport_len = 12 + extensions.len_bytes() + payload_len + pad + ICRC_BYTES;
-        self.write_ethernet(frame);
+        self.write_link(transport_len, frame);
         self.write_network(transport_len as u16, frame);
         let bth = &self.bth;
         let flags = u8::from(bth.solicited) << 7 | 0x40 | (pad as u8) << 4;
@@ -255,31 +296,53 @@ impl Headers {
         frame.extend_from_slice(&(u32::from(bth.ack_req) << 31 | bth.psn.get()).to_be_bytes());
         self.write_extensions(extensions, frame);
         let start = frame.len();
-        frame.resize(start + payload_len + pad + ICRC_BYTES, 0);
+        let trailer = match self.link {
+            LinkHeader::Ethernet(_) => ICRC_BYTES,
+            LinkHeader::InfiniBand(_) => ICRC_BYTES + VCRC_BYTES,
+        };
+        frame.resize(start + payload_len + pad + trailer, 0);
         start..start + payload_len
     }
 
     /// The network header as it stands in front of a received datagram: a GRH or IPv6 header, or an IPv4 header
-    /// in the last 20 bytes.
-    pub fn grh(&self, payload_len: usize) -> [u8; GRH_BYTES] {
+    /// in the last 20 bytes. None for a packet without one.
+    pub fn grh(&self, payload_len: usize) -> Option<[u8; GRH_BYTES]> {
+        let network = self.network?;
         let extensions = self.bth.opcode.extensions().unwrap_or(Extensions::NONE);
         let transport_len = 12 + extensions.len_bytes() + payload_len.next_multiple_of(4) + ICRC_BYTES;
         let mut header = Vec::new();
         self.write_network(transport_len as u16, &mut header);
         let mut grh = [0; GRH_BYTES];
-        match self.network.kind {
+        match network.kind {
             RoceKind::V2Ipv4 => grh[20..].copy_from_slice(&header[..20]),
             RoceKind::V1 | RoceKind::V2Ipv6 => grh.copy_from_slice(&header[..GRH_BYTES]),
         }
-        grh
+        Some(grh)
     }
 
-    /// Computes the ICRC of a frame begun with these headers.
+    /// Whether the packet came from where `path` leads.
+    pub(crate) fn is_from(&self, path: &Path) -> bool {
+        match (self.network, self.link) {
+            (Some(network), _) => network.source_gid == path.dest_gid,
+            (None, LinkHeader::InfiniBand(lrh)) => lrh.source_lid == path.dest_lid,
+            (None, LinkHeader::Ethernet(_)) => false,
+        }
+    }
+
+    /// Computes the checks of a frame begun with these headers.
     pub fn seal(&self, frame: &mut [u8]) {
-        let start = 14 + if self.ethernet.vlan_tci.is_some() { 4 } else { 0 };
-        let end = frame.len() - ICRC_BYTES;
-        let crc = icrc(&frame[start..end], carrier(self.network.kind));
-        frame[end..].copy_from_slice(&crc.to_le_bytes());
+        let (start, trailer) = match (self.link, self.network) {
+            (LinkHeader::Ethernet(ethernet), _) => (14 + if ethernet.vlan_tci.is_some() { 4 } else { 0 }, 0),
+            (LinkHeader::InfiniBand(_), None) => (0, VCRC_BYTES),
+            (LinkHeader::InfiniBand(_), Some(_)) => (LRH_BYTES, VCRC_BYTES),
+        };
+        let (end, vcrc_at) = (frame.len() - trailer - ICRC_BYTES, frame.len() - trailer);
+        let crc = icrc(&frame[start..end], carrier(self.network));
+        frame[end..vcrc_at].copy_from_slice(&crc.to_le_bytes());
+        if trailer != 0 {
+            let crc = vcrc(&frame[..vcrc_at]);
+            frame[vcrc_at..].copy_from_slice(&crc.to_le_bytes());
+        }
     }
 
     /// A whole frame with `payload`.
@@ -291,23 +354,38 @@ impl Headers {
         frame
     }
 
-    fn write_ethernet(&self, frame: &mut Vec<u8>) {
-        frame.extend_from_slice(&self.ethernet.dest);
-        frame.extend_from_slice(&self.ethernet.source);
-        if let Some(tci) = self.ethernet.vlan_tci {
-            frame.extend_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
-            frame.extend_from_slice(&tci.to_be_bytes());
+    fn write_link(&self, transport_len: usize, frame: &mut Vec<u8>) {
+        match &self.link {
+            LinkHeader::Ethernet(ethernet) => {
+                frame.extend_from_slice(&ethernet.dest);
+                frame.extend_from_slice(&ethernet.source);
+                if let Some(tci) = ethernet.vlan_tci {
+                    frame.extend_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
+                    frame.extend_from_slice(&tci.to_be_bytes());
+                }
+                let ethertype = match self.network.map(|network| network.kind) {
+                    Some(RoceKind::V2Ipv4) => ETHERTYPE_IPV4,
+                    Some(RoceKind::V2Ipv6) => ETHERTYPE_IPV6,
+                    Some(RoceKind::V1) | None => ETHERTYPE_ROCE,
+                };
+                frame.extend_from_slice(&ethertype.to_be_bytes());
+            }
+            LinkHeader::InfiniBand(lrh) => {
+                let (next, grh_len) = match self.network {
+                    Some(_) => (NEXT_IS_GRH, GRH_BYTES),
+                    None => (NEXT_IS_BTH, 0),
+                };
+                let n_words = ((LRH_BYTES + grh_len + transport_len) / 4) as u16;
+                frame.extend_from_slice(&[lrh.vl << 4, lrh.sl << 4 | next]);
+                frame.extend_from_slice(&lrh.dest_lid.to_be_bytes());
+                frame.extend_from_slice(&n_words.to_be_bytes());
+                frame.extend_from_slice(&lrh.source_lid.to_be_bytes());
+            }
         }
-        let ethertype = match self.network.kind {
-            RoceKind::V1 => ETHERTYPE_ROCE,
-            RoceKind::V2Ipv4 => ETHERTYPE_IPV4,
-            RoceKind::V2Ipv6 => ETHERTYPE_IPV6,
-        };
-        frame.extend_from_slice(&ethertype.to_be_bytes());
     }
 
     fn write_network(&self, transport_len: u16, frame: &mut Vec<u8>) {
-        let net = &self.network;
+        let Some(net) = &self.network else { return };
         match net.kind {
             RoceKind::V2Ipv4 => {
                 let start = frame.len();
@@ -377,11 +455,12 @@ impl Headers {
     }
 }
 
-pub(super) const fn carrier(kind: RoceKind) -> Carrier {
-    match kind {
-        RoceKind::V1 => Carrier::Grh,
-        RoceKind::V2Ipv4 => Carrier::Ipv4Udp,
-        RoceKind::V2Ipv6 => Carrier::Ipv6Udp,
+pub(super) fn carrier(network: Option<Network>) -> Carrier {
+    match network.map(|network| network.kind) {
+        None => Carrier::Lrh,
+        Some(RoceKind::V1) => Carrier::Grh,
+        Some(RoceKind::V2Ipv4) => Carrier::Ipv4Udp,
+        Some(RoceKind::V2Ipv6) => Carrier::Ipv6Udp,
     }
 }
 

@@ -1,12 +1,12 @@
-//! Parsing whole RoCE frames.
+//! Parsing whole packets.
 
 use super::{
-    icrc::icrc,
+    icrc::{icrc, vcrc},
     opcode::{Extensions, Opcode},
     packet::{
         Aeth, AtomicEth, Bth, Deth, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, ETHERTYPE_VLAN, Ethernet,
-        Headers, ICRC_BYTES, NEXT_HEADER_BTH, Network, PROTOCOL_UDP, Packet, PacketError, ROCE_UDP_PORT,
-        Reth, carrier, ones_sum,
+        Headers, ICRC_BYTES, LRH_BYTES, LinkHeader, Lrh, NEXT_HEADER_BTH, NEXT_IS_BTH, NEXT_IS_GRH, Network,
+        PROTOCOL_UDP, Packet, PacketError, ROCE_UDP_PORT, Reth, VCRC_BYTES, carrier, ones_sum,
     },
 };
 use crate::exec::host::RoceKind;
@@ -33,19 +33,58 @@ impl<'a> Packet<'a> {
             ETHERTYPE_IPV6 | ETHERTYPE_ROCE => parse_ipv6(packet, ethertype == ETHERTYPE_ROCE)?,
             _ => return Err(PacketError::NotRoce),
         };
-        let carrier = carrier(network.kind);
-        let end = carrier.len_bytes() + transport_len;
-        if transport_len < 12 + ICRC_BYTES || packet.len() < end {
+        let transport = check_icrc(packet, Some(network), transport_len)?;
+        parse_transport(LinkHeader::Ethernet(ethernet), Some(network), transport)
+    }
+
+    /// Parses a whole InfiniBand packet from LRH to VCRC and checks both its checks.
+    ///
+    /// # Errors
+    /// Why it is not a good packet.
+    pub fn parse_infiniband(packet: &'a [u8]) -> Result<Self, PacketError> {
+        let mut rest = Reader(packet);
+        let [vl, sl] = rest.array()?;
+        let dest_lid = u16::from_be_bytes(rest.array()?);
+        let n_words = u16::from_be_bytes(rest.array()?) & 0x7ff;
+        let source_lid = u16::from_be_bytes(rest.array()?);
+        let lrh = Lrh { vl: vl >> 4, sl: sl >> 4, dest_lid, source_lid };
+        let next = sl & 3;
+        if vl & 0xf != 0 || !matches!(next, NEXT_IS_BTH | NEXT_IS_GRH) {
+            return Err(PacketError::Lrh);
+        }
+        let len_bytes = usize::from(n_words) * 4;
+        if packet.len() != len_bytes + VCRC_BYTES || len_bytes < LRH_BYTES {
             return Err(PacketError::Length);
         }
-        let (covered, sent) = packet[..end].split_at(end - ICRC_BYTES);
-        let computed = icrc(covered, carrier);
-        let found = u32::from_le_bytes(Reader(sent).array()?);
+        let (covered, sent) = packet.split_at(len_bytes);
+        let (computed, found) = (vcrc(covered), u16::from_le_bytes(Reader(sent).array()?));
         if computed != found {
-            return Err(PacketError::Icrc { computed, found });
+            return Err(PacketError::Vcrc { computed, found });
         }
-        parse_transport(ethernet, network, &covered[carrier.len_bytes()..])
+        let link = LinkHeader::InfiniBand(lrh);
+        if next == NEXT_IS_BTH {
+            return parse_transport(link, None, check_icrc(covered, None, len_bytes - LRH_BYTES)?);
+        }
+        let global = &covered[LRH_BYTES..];
+        let (network, transport_len) = parse_ipv6(global, true)?;
+        parse_transport(link, Some(network), check_icrc(global, Some(network), transport_len)?)
     }
+}
+
+/// The transport's part of `packet`, BTH to payload, if the ICRC at its end is right.
+fn check_icrc(packet: &[u8], network: Option<Network>, transport_len: usize) -> Result<&[u8], PacketError> {
+    let carrier = carrier(network);
+    let end = carrier.len_bytes() + transport_len;
+    if transport_len < 12 + ICRC_BYTES || packet.len() < end {
+        return Err(PacketError::Length);
+    }
+    let (covered, sent) = packet[..end].split_at(end - ICRC_BYTES);
+    let computed = icrc(covered, carrier);
+    let found = u32::from_le_bytes(Reader(sent).array()?);
+    if computed != found {
+        return Err(PacketError::Icrc { computed, found });
+    }
+    Ok(&covered[carrier.len_bytes()..])
 }
 
 fn parse_ipv4(packet: &[u8]) -> Result<(Network, usize), PacketError> {
@@ -115,8 +154,8 @@ fn parse_ipv6(packet: &[u8], v1: bool) -> Result<(Network, usize), PacketError> 
 }
 
 fn parse_transport(
-    ethernet: Ethernet,
-    network: Network,
+    link: LinkHeader,
+    network: Option<Network>,
     transport: &[u8],
 ) -> Result<Packet<'_>, PacketError> {
     let mut rest = Reader(transport);
@@ -138,7 +177,7 @@ fn parse_transport(
         psn: Psn::new(word),
     };
     let mut headers = Headers {
-        ethernet,
+        link,
         network,
         bth,
         reth: None,

@@ -203,8 +203,8 @@ fn bad_response() {
         world.turn();
         let request = world.trace.take().unwrap()[0].2.clone();
         let mut headers = Packet::parse(&request).unwrap().headers;
-        let net = headers.network;
-        (headers.network.source_gid, headers.network.dest_gid) = (net.dest_gid, net.source_gid);
+        let net = headers.network.as_mut().unwrap();
+        (net.source_gid, net.dest_gid) = (net.dest_gid, net.source_gid);
         headers.bth.dest_qpn = qpn(0, 0);
         headers.aeth = Some(Aeth::new(Acknowledgement::Ack, 1));
         let len = answer(&mut headers);
@@ -402,7 +402,7 @@ fn strangers_are_not_heard() {
         qp.receive(&mut node.side, &Packet::parse(&frame).unwrap());
         node.side.memory[0x100] == 7
     };
-    assert!(!deliver(|h| h.network.source_gid[15] ^= 0xff), "another host");
+    assert!(!deliver(|h| h.network.as_mut().unwrap().source_gid[15] ^= 0xff), "another host");
     assert!(!deliver(|h| h.bth.pkey = 0x7fff), "another partition");
     assert!(deliver(|_| ()));
 }

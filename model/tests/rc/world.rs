@@ -4,7 +4,7 @@ use mlx5_direct::mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex};
 use mlx5_model::{
     exec::{
         Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, RcQp, Right, Ring, RingFault, RoceKind, Rule,
-        SourceAddress, Wake,
+        SourceAddress, Station, Wake,
     },
     wire::{Packet, Port, Wire},
 };
@@ -225,7 +225,11 @@ impl World {
                 cqes: Vec::new(),
                 events: Vec::new(),
                 violations: Vec::new(),
-                source: SourceAddress { mac, gid, kind: setup.kind, vlan_id: setup.vlan_id },
+                source: SourceAddress {
+                    station: Station::Ethernet { mac, vlan_id: setup.vlan_id },
+                    gid,
+                    kind: setup.kind,
+                },
                 now: 0,
                 n_atomics: 0,
                 outbox: Vec::new(),
