@@ -13,6 +13,7 @@ use crate::{
 };
 use std::{
     fmt,
+    net::IpAddr,
     os::fd::BorrowedFd,
     sync::{
         Arc,
@@ -79,6 +80,45 @@ impl Context {
     /// Fills an entry of a port's GID table, or empties it.
     pub fn set_gid(&self, port: u8, index: u16, entry: Option<&GidEntry>) -> Result<()> {
         self.control().set_gid(port, index, entry)
+    }
+
+    /// Gives a port the IP address `address` in RoCE v2, in the first empty entry of its GID table, and says in which.
+    /// An address that the port has already stays where it is.
+    ///
+    /// ```no_run
+    /// # fn f(ctx: &mlx5_direct::Context) -> mlx5_direct::Result<()> {
+    /// use mlx5_direct::Connection;
+    /// let gid_index = ctx.add_address(1, [10, 0, 0, 1].into())?;
+    /// let how = Connection { gid_index, ..Connection::default() };
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the table is full, or the address is no station's.
+    pub fn add_address(&self, port: u8, address: IpAddr) -> Result<u8> {
+        if address.is_unspecified() || address.is_multicast() {
+            return Err(Error::invalid(format!("{address} is not the address of one station")));
+        }
+        let attr = self.port(port)?;
+        let entry = GidEntry::roce_v2(address, attr.mac);
+        let mut empty = None;
+        for index in 0..attr.gid_tbl_len.min(u8::MAX.into()) {
+            match self.gid(port, index) {
+                // Below 255.
+                Ok(found) if (GidEntry { mac: entry.mac, ..found }) == entry => return Ok(index as u8),
+                Ok(_) => {}
+                Err(Error::InvalidArgument(_)) => empty = empty.or(Some(index)),
+                Err(error) => return Err(error),
+            }
+        }
+        let index = empty.ok_or_else(|| {
+            Error::invalid(format!(
+                "no room for {address}: all {} GID entries of port {port} are in use; empty one",
+                attr.gid_tbl_len
+            ))
+        })?;
+        self.set_gid(port, index, Some(&entry))?;
+        Ok(index as u8)
     }
 
     /// An entry of a port's partition table.

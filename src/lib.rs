@@ -24,6 +24,8 @@ pub mod queue;
 pub mod wqe;
 
 #[cfg(feature = "std")]
+mod address;
+#[cfg(feature = "std")]
 pub mod backend;
 #[cfg(feature = "std")]
 mod context;
@@ -42,11 +44,12 @@ mod uar;
 
 #[cfg(feature = "std")]
 pub use {
+    address::QpAddress,
     backend::Access,
     context::Context,
     cq::{CompChannel, Cq, CqAttr, Events},
     error::{Error, Gone, Result},
     mr::{Mr, RawMr},
     pd::Pd,
-    qp::{Connection, Qp, QpAddress, QpInit},
+    qp::{Connection, Qp, QpInit},
 };

@@ -1,7 +1,7 @@
 //! Queue pairs: reliable connection.
 
 use crate::{
-    Context, Cq, Error, Mr, Pd, Result,
+    Context, Cq, Error, Mr, Pd, QpAddress, Result,
     backend::{Access, AddressVector, QpAttr, QpModify, QpParams, QpParts},
     doorbell::{DoorbellMode, DoorbellRecord},
     mlx5::{
@@ -48,21 +48,6 @@ impl Default for QpInit {
     }
 }
 
-/// What a peer has to know of a queue pair to connect to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QpAddress {
-    /// Number of the queue pair.
-    pub qpn: Qpn,
-    /// First PSN that it sends.
-    pub psn: Psn,
-    /// GID of its port.
-    pub gid: [u8; 16],
-    /// MAC of its port (RoCE).
-    pub mac: [u8; 6],
-    /// LID of its port (InfiniBand).
-    pub lid: u16,
-}
-
 /// How two queue pairs are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
@@ -73,7 +58,7 @@ pub struct Connection {
     pub gid_index: u8,
     /// What the peer may do.
     pub access: Access,
-    /// Payload of a packet; `None` for the largest that the port can carry.
+    /// Payload of a packet; `None` for the largest that both ports can carry.
     pub path_mtu: Option<Mtu>,
     /// Own READs and atomics outstanding at once.
     pub max_rd_atomic: u8,
@@ -294,13 +279,19 @@ impl Qp {
     /// What a peer has to know to [connect](Self::connect) to this queue pair over `port`.
     pub fn address(&self, port: u8, gid_index: u8) -> Result<QpAddress> {
         let ctx = self.object.context();
-        let (gid, lid) = (ctx.gid(port, gid_index.into())?, ctx.port(port)?.lid);
-        Ok(QpAddress { qpn: self.qpn(), psn: self.psn, gid: gid.gid, mac: gid.mac, lid })
+        let (gid, port) = (ctx.gid(port, gid_index.into())?, ctx.port(port)?);
+        let (qpn, psn, mtu) = (self.qpn(), self.psn, port.active_mtu);
+        Ok(QpAddress { qpn, psn, gid: gid.gid, mac: gid.mac, lid: port.lid, mtu })
     }
 
-    /// Connects to the queue pair `peer`: moves from RST over INIT and RTR to RTS.
+    /// Connects to the queue pair `peer`, on whatever host: moves from RST over INIT and RTR to RTS.
     ///
-    /// The peer does the same; the first request may go when it has reached RTR.
+    /// The peer does the same; the first request may go when it has reached RTR. [`QpAddress`] shows how two hosts
+    /// tell each other.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an address that packets cannot be sent to, by name, before the device is
+    /// asked; the queue pair may be in INIT then.
     pub fn connect(&mut self, peer: &QpAddress, how: &Connection) -> Result<()> {
         self.modify(&QpModify {
             pkey_index: Some(0),
@@ -336,7 +327,7 @@ impl Qp {
         };
         Ok(QpModify {
             ah: Some(ah),
-            path_mtu: Some(how.path_mtu.unwrap_or(port.active_mtu)),
+            path_mtu: Some(how.path_mtu.unwrap_or(Mtu(port.active_mtu.0.min(peer.mtu.0)))),
             dest_qp_num: Some(peer.qpn),
             rq_psn: Some(peer.psn),
             max_dest_rd_atomic: Some(how.max_dest_rd_atomic),

@@ -4,12 +4,11 @@
 use crate::{
     Gone,
     mlx5::{
-        context::{Mtu, RoceAddrLayout, RoceL3Type, RoceVersion},
+        context::Mtu,
         eqe::{CqErrorSyndrome, EventType},
         ids::{Cqn, Lkey, Qpn},
     },
 };
-use std::fmt;
 
 /// Limits and identity of a device. Names are those of `ibv_device_attr` where it has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,75 +149,6 @@ pub enum LinkLayer {
     InfiniBand,
     /// Ethernet: RDMA is RoCE.
     Ethernet,
-}
-
-/// An entry of a GID table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct GidEntry {
-    /// The GID. An IPv4 address is `::ffff:a.b.c.d`.
-    pub gid: [u8; 16],
-    /// Packet format.
-    pub gid_type: GidType,
-    /// Source MAC.
-    pub mac: [u8; 6],
-    /// VLAN id, 0 to 4094.
-    pub vlan: Option<u16>,
-}
-
-/// Packet format that a GID stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GidType {
-    /// InfiniBand.
-    Ib,
-    /// RoCE v1: Ethertype 0x8915.
-    RoceV1,
-    /// RoCE v2: UDP port 4791.
-    RoceV2,
-}
-
-impl GidEntry {
-    /// The IPv4 address, if the GID is one.
-    pub fn ipv4(&self) -> Option<[u8; 4]> {
-        let [.., a, b, c, d] = self.gid;
-        (self.gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some([a, b, c, d])
-    }
-
-    /// As SET_ROCE_ADDRESS takes it.
-    pub fn to_layout(self) -> RoceAddrLayout {
-        let ipv4 = self.ipv4().is_some() && self.gid_type == GidType::RoceV2;
-        RoceAddrLayout::new()
-            .with_source_l3_address(self.gid)
-            .with_source_mac(self.mac)
-            .with_vlan_valid(self.vlan.is_some())
-            .with_vlan_id(self.vlan.unwrap_or(0))
-            .with_roce_l3_type(if ipv4 { RoceL3Type::L3_TYPE_IPV4 } else { RoceL3Type::L3_TYPE_IPV6 })
-            .with_roce_version(match self.gid_type {
-                GidType::RoceV2 => RoceVersion::VERSION_2,
-                GidType::Ib | GidType::RoceV1 => RoceVersion::VERSION_1,
-            })
-    }
-
-    /// As QUERY_ROCE_ADDRESS gives it; `None` for an empty entry, whose GID is zero.
-    pub fn from_layout(layout: &RoceAddrLayout) -> Option<Self> {
-        let gid_type = match layout.roce_version() {
-            RoceVersion::VERSION_2 => GidType::RoceV2,
-            _ => GidType::RoceV1,
-        };
-        let gid = layout.source_l3_address();
-        let vlan = layout.vlan_valid().then(|| layout.vlan_id());
-        (gid != [0; 16]).then(|| Self { gid, gid_type, mac: layout.source_mac(), vlan })
-    }
-}
-
-impl fmt::Display for GidEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.gid_type {
-            GidType::Ib => "IB",
-            GidType::RoceV1 => "RoCE v1",
-            GidType::RoceV2 => "RoCE v2",
-        };
-        write!(f, "{} {kind}", std::net::Ipv6Addr::from(self.gid))
-    }
 }
 
 /// Keys that every function has.

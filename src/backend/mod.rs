@@ -5,13 +5,13 @@
 
 mod attr;
 pub mod dma;
+mod gid;
 mod params;
 pub mod pci;
 pub mod prm;
 
-pub use attr::{
-    AsyncEvent, DeviceAttr, GidEntry, GidType, LinkLayer, PhysState, PortAttr, PortState, SpecialContexts,
-};
+pub use attr::{AsyncEvent, DeviceAttr, LinkLayer, PhysState, PortAttr, PortState, SpecialContexts};
+pub use gid::{GidEntry, GidType, gid_of, link_local_gid, link_local_mac};
 pub use params::{
     Access, AddressVector, CqParams, CqParts, Keys, MrParams, QpAttr, QpModify, QpParams, QpParts,
     QueueMemory, UarPage,

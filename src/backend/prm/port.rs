@@ -4,7 +4,7 @@
 use super::{PrmControl, cmd_queue::Lane};
 use crate::{
     Error, Result,
-    backend::{GidEntry, GidType, LinkLayer, PhysState, PortAttr, PortState},
+    backend::{GidEntry, GidType, LinkLayer, PhysState, PortAttr, PortState, link_local_gid},
     mlx5::{
         cmd::{
             AccessRegOpMod, AccessRegisterIn, Command, ModifyNicVportContextIn, ModifyNicVportFieldSelect,
@@ -145,7 +145,7 @@ impl PrmControl {
         let mac = self.nic_vport()?.permanent_address().mac();
         let entries = usize::from(self.caps.roce.roce_address_table_size());
         for (index, gid_type) in [GidType::RoceV1, GidType::RoceV2].into_iter().enumerate().take(entries) {
-            let entry = GidEntry { gid: link_local(mac), gid_type, mac, vlan: None };
+            let entry = GidEntry { gid: link_local_gid(mac), gid_type, mac, vlan: None };
             self.set_gid_entry(LOCAL_PORT, index as u16, Some(&entry))?;
         }
         Ok(())
@@ -328,11 +328,6 @@ impl PrmControl {
     }
 }
 
-/// The link-local address that a MAC gives (modified EUI-64).
-fn link_local([a, b, c, d, e, f]: [u8; 6]) -> [u8; 16] {
-    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,11 +345,5 @@ mod tests {
         assert_eq!(fastest(1 << 23 | 1 << 28, &SPEEDS), (100_000, 4));
         assert_eq!(fastest(1 << 13, &EXT_SPEEDS), (200_000, 2));
         assert_eq!(fastest(0, &SPEEDS), (0, 0));
-    }
-
-    #[test]
-    fn link_local_gid() {
-        let gid = link_local([0x02, 0, 0, 0x12, 0x34, 0x56]);
-        assert_eq!(std::net::Ipv6Addr::from(gid).to_string(), "fe80::ff:fe12:3456");
     }
 }
