@@ -58,7 +58,8 @@ both() {
     [ $served = 0 ] && [ $client = 0 ]
 }
 
-netdev() { ls /sys/bus/pci/drivers/mlx5_core/0000:*/net 2>/dev/null | head -n 1; }
+# netdev [FUNCTION]: the Ethernet interface of the card's function, the first by default.
+netdev() { basename "$(ls -d /sys/bus/pci/drivers/mlx5_core/0000:*."${1:-0}"/net/* 2>/dev/null)"; }
 has_netdev() { [ -n "$(netdev)" ]; }
 # Addresses are usable once the guest has found nobody else with them.
 settled() { [ -n "$(ip -6 addr show dev "$(netdev)" scope link)" ] && [ -z "$(ip -6 addr show dev "$(netdev)" tentative)" ]; }
