@@ -13,6 +13,7 @@ mod decode;
 mod eth;
 mod inline;
 mod raddr;
+mod umr;
 
 pub use atomic::AtomicSeg;
 pub use av::AvSeg;
@@ -22,6 +23,7 @@ pub use decode::{DecodeError, DecodedWqe, Rule, Segment, decode};
 pub use eth::EthSeg;
 pub use inline::InlineSeg;
 pub use raddr::RaddrSeg;
+pub use umr::{KlmEntry, MkeyMask, MttEntry, RepeatBlockSeg, RepeatEntrySeg, UmrCtrlSeg};
 
 use crate::mlx5::layout::{Desc, Layout};
 
@@ -44,11 +46,16 @@ pub fn layouts() -> &'static [&'static Desc] {
         AtomicSeg::DESC,
         EthSeg::DESC,
         AvSeg::DESC,
+        UmrCtrlSeg::DESC,
+        KlmEntry::DESC,
+        MttEntry::DESC,
+        RepeatBlockSeg::DESC,
+        RepeatEntrySeg::DESC,
     ]
 }
 
 /// Every enumeration declared here: table name and named values.
 #[allow(clippy::type_complexity)]
 pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
-    &[SendOpcode::TABLE, FenceMode::TABLE, CompletionMode::TABLE]
+    &[SendOpcode::TABLE, FenceMode::TABLE, CompletionMode::TABLE, MkeyMask::TABLE]
 }

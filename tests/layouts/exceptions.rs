@@ -31,6 +31,7 @@ pub(crate) const FIELDS: &[(&str, &str, &str)] = &[
     ("wqe_ctrl_seg", "qpn", QP_AND_SQ),
     ("wqe_ctrl_seg", "imm", "the tables call it imm_general_id, for its other uses"),
     ("cqe64_requester", "qpn", QP_AND_SQ),
+    ("mtt_entry", "ptag", "the tables name the whole qword; its two lowest bits are permissions"),
     ("cqe64_error", "hw_synd_type", "the tables name the byte; of it the upper four bits are the type"),
 ];
 

@@ -31,7 +31,7 @@ pub enum Service {
     Connected,
     /// UD, QP0 and QP1.
     Datagram,
-    /// No transport: the queue pair of which WQEs register memory. Of these only NOP is executed.
+    /// No transport: the queue pair that registers memory for the kernel, by UMRs.
     Registration,
 }
 

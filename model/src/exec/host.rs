@@ -3,6 +3,7 @@
 //! The engine owns no memory, no tables and no clock: the function does. Every call is short and must not
 //! come back into the engine.
 
+use super::umr::{UmrFault, UmrRequest};
 use core::fmt;
 use mlx5_direct::mlx5::ids::{Cqn, Pdn, Qpn};
 
@@ -60,6 +61,8 @@ pub enum KeyFault {
     Bounds,
     /// The key is good, and the pages it names are not mapped for the device.
     Translation,
+    /// Keys name keys deeper than `max_indirection` allows.
+    Indirection,
 }
 
 /// A ring's pages are not mapped for the device.
@@ -176,6 +179,8 @@ rules! {
     WqeInline "wqe_inline",
     /// An atomic whose local data is not 8 bytes.
     AtomicLength "atomic_length",
+    /// The data segment of a UMR is shorter than `klm_octowords`.
+    UmrList "umr_list",
     /// A message longer than `2^log_msg_max`.
     MessageTooLong "message_too_long",
     /// The receive counter is more than a ring ahead.
@@ -248,6 +253,12 @@ pub trait Host {
     /// # Errors
     /// The key is not one this QP may invalidate.
     fn invalidate(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault>;
+
+    /// Changes a memory key as a UMR WQE says, wholly or not at all.
+    ///
+    /// # Errors
+    /// Why not.
+    fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault>;
 
     /// Appends a CQE; its owner bit is 0 and is the host's to set.
     fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake);

@@ -32,6 +32,7 @@ mod requester;
 mod responder;
 mod timers;
 mod ud;
+mod umr;
 mod wqe;
 
 pub use config::{Path, QpConfig, QpState, Service};
@@ -41,3 +42,4 @@ pub use host::{
 };
 pub use rc::{QpProgress, RcQp};
 pub use ud::UdQp;
+pub use umr::{UmrFault, UmrList, UmrRequest};

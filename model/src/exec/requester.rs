@@ -153,6 +153,9 @@ impl Requester {
             self.staged = Some(request);
             return false;
         }
+        if let (Some(umr), None) = (&request.wqe.umr, request.failed) {
+            request.failed = umr.execute(host, config, request.wqe.imm).err();
+        }
         request.first_psn = self.next_psn;
         self.next_psn = self.next_psn.plus(request.n_psns);
         self.n_reads += u32::from(request.wqe.is_read_or_atomic() && request.failed.is_none());
@@ -190,7 +193,7 @@ impl Requester {
         }
         request.n_psns = match request.wqe.opcode() {
             _ if request.failed.is_some() => 0,
-            SendOpcode::NOP => 0,
+            SendOpcode::NOP | SendOpcode::UMR => 0,
             opcode if opcode.is_atomic() => 1,
             _ => n_packets(request.wqe.len_bytes, config.mtu_bytes),
         };

@@ -127,6 +127,7 @@ impl UdQp {
         self.requester.fetch = self.requester.fetch.wrapping_add(wqe.n_wqebbs);
         let sent = read.and_then(|()| match wqe.opcode() {
             SendOpcode::NOP => Ok(()),
+            SendOpcode::UMR => wqe.umr.iter().try_for_each(|umr| umr.execute(host, &self.config, wqe.imm)),
             _ => self.send(host, &wqe),
         });
         match sent {

@@ -1,6 +1,6 @@
 //! Reading WQEs as a device does: segment by segment, trusting nothing.
 
-use super::{config::Service, host::Rule};
+use super::{config::Service, host::Rule, umr::UmrWqe};
 use mlx5_direct::{
     mlx5::{ids::Qpn, layout::Layout},
     wqe::{
@@ -80,6 +80,7 @@ pub(super) struct SendWqe {
     pub(super) pieces: Vec<Piece>,
     pub(super) inline: Vec<u8>,
     pub(super) len_bytes: u64,
+    pub(super) umr: Option<UmrWqe>,
 }
 
 impl SendWqe {
@@ -108,6 +109,7 @@ impl SendWqe {
         self.solicited = ctrl.se();
         self.imm = ctrl.imm();
         self.len_bytes = 0;
+        self.umr = None;
     }
 
     /// Reads all segments of a WQE of `ds` · 16 bytes, whose control segment was read.
@@ -117,6 +119,10 @@ impl SendWqe {
         let mut at = SEGMENT_BYTES;
         let opcode = ctrl.opcode();
         if opcode == SendOpcode::NOP {
+            return Ok(());
+        }
+        if opcode == SendOpcode::UMR {
+            self.umr = Some(UmrWqe::read(bytes)?);
             return Ok(());
         }
         if service == Service::Datagram {
@@ -168,9 +174,10 @@ impl SendWqe {
                     | Op::RDMA_READ
                     | Op::ATOMIC_CS
                     | Op::ATOMIC_FA
+                    | Op::UMR
             ),
             Service::Datagram => matches!(ctrl.opcode(), Op::NOP | Op::SEND | Op::SEND_IMM),
-            Service::Registration => ctrl.opcode() == Op::NOP,
+            Service::Registration => matches!(ctrl.opcode(), Op::NOP | Op::UMR),
         };
         if !executed {
             let text = format!("opcode 0x{:02x} is not one of a QP for {service:?}", self.opcode);
@@ -262,21 +269,21 @@ pub(super) fn read_scatter_list(wqe: &[u8], pieces: &mut Vec<Piece>) -> Result<u
 }
 
 /// The 16 bytes at `at`, which lie in `bytes`: rings are read in whole segments.
-fn segment(bytes: &[u8], at: usize) -> [u8; SEGMENT_BYTES] {
+pub(super) fn segment(bytes: &[u8], at: usize) -> [u8; SEGMENT_BYTES] {
     let mut segment = [0; SEGMENT_BYTES];
     segment.copy_from_slice(&bytes[at..at + SEGMENT_BYTES]);
     segment
 }
 
-fn need(bytes: &[u8], at: usize, what: &str) -> Result<[u8; SEGMENT_BYTES], Broken> {
-    if at + SEGMENT_BYTES > bytes.len() {
+pub(super) fn need<const N: usize>(bytes: &[u8], at: usize, what: &str) -> Result<[u8; N], Broken> {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk::<N>());
+    found.copied().ok_or_else(|| {
         let text = format!("no {what} segment at +0x{at:x}: ds = {}", bytes.len() / SEGMENT_BYTES);
-        return Err((Rule::DsTooSmall, text));
-    }
-    Ok(segment(bytes, at))
+        (Rule::DsTooSmall, text)
+    })
 }
 
-fn reserved<T: Layout>(bytes: &[u8]) -> Result<(), Broken> {
+pub(super) fn reserved<T: Layout>(bytes: &[u8]) -> Result<(), Broken> {
     match T::DESC.reserved_bit_set(bytes) {
         Some(bit) => {
             let text =

@@ -25,6 +25,8 @@ pub(crate) const LOG_MAX_EQ: u8 = 6;
 pub(crate) const LOG_MAX_EQ_SZ: u8 = 16;
 pub(crate) const LOG_MAX_MKEY: u8 = 18;
 pub(crate) const LOG_MAX_MRW_SZ: u8 = 40;
+/// Keys that name keys, one behind the other.
+pub(crate) const MAX_INDIRECTION: u8 = 4;
 pub(crate) const LOG_MAX_PD: u8 = 16;
 pub(crate) const LOG_MAX_XRCD: u8 = 16;
 pub(crate) const LOG_MAX_TRANSPORT_DOMAIN: u8 = 10;
@@ -78,7 +80,7 @@ fn general(blue_flame: bool) -> CmdHcaCap {
         .with_log_max_eq_sz(LOG_MAX_EQ_SZ)
         .with_log_max_mkey(LOG_MAX_MKEY)
         .with_log_max_eq(LOG_MAX_EQ)
-        .with_max_indirection(4)
+        .with_max_indirection(MAX_INDIRECTION)
         .with_log_max_mrw_sz(LOG_MAX_MRW_SZ)
         .with_log_max_ra_req_qp(LOG_MAX_READS)
         .with_log_max_ra_res_qp(LOG_MAX_READS)
@@ -135,7 +137,11 @@ fn general(blue_flame: bool) -> CmdHcaCap {
         .with_device_frequency_mhz(DEVICE_FREQUENCY_KHZ / 1000)
         .with_umr_ptr_rlky(true)
         .with_imaicl(true)
-        .with_umr_modify_entity_size_disabled(true)
+        .with_umr_extended_translation_offset(true)
+        .with_relaxed_ordering_write(true)
+        .with_relaxed_ordering_write_umr(true)
+        .with_relaxed_ordering_read(true)
+        .with_relaxed_ordering_read_umr(true)
         .with_umr_fence(2)
         .with_driver_version(true)
         .with_force_teardown(true)

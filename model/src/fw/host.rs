@@ -4,7 +4,8 @@
 use super::Function;
 use crate::{
     exec::{
-        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station, Wake,
+        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station, UmrFault,
+        UmrRequest, Wake,
     },
     strict::{self, Queue, Violation},
     trace::Kind,
@@ -35,6 +36,7 @@ impl From<Rule> for strict::Rule {
             Rule::WqeReserved | Rule::WqeFlags => Self::ReservedBits,
             Rule::WqeInline => Self::InlineWithinLimit,
             Rule::AtomicLength => Self::AtomicLength,
+            Rule::UmrList => Self::UmrListFits,
             Rule::MessageTooLong => Self::MessageWithinLimit,
             Rule::NoReadResources => Self::ReadsAllowed,
             Rule::SourceAddressEmpty => Self::SourceAddressSet,
@@ -119,24 +121,12 @@ impl Host for FunctionHost<'_> {
     }
 
     fn read(&mut self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
-        let len_bytes = into.len();
-        let dma = &self.function.dma;
-        let result = self
-            .function
-            .walk_key(right, addr, len_bytes, |iova, done, n| dma.read(iova, &mut into[done..done + n]));
-        result.inspect_err(|fault| self.local_fault(right, addr, len_bytes as u64, *fault))
+        let result = self.function.read_key(right, addr, into);
+        result.inspect_err(|fault| self.local_fault(right, addr, into.len() as u64, *fault))
     }
 
     fn write(&mut self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault> {
-        let dma = &self.function.dma;
-        // All or nothing: first whether it can be whole.
-        let result = self
-            .function
-            .walk_key(right, addr, from.len(), |iova, _, n| dma.check(iova, n, true))
-            .and_then(|()| {
-                self.function
-                    .walk_key(right, addr, from.len(), |iova, done, n| dma.write(iova, &from[done..done + n]))
-            });
+        let result = self.function.write_key(right, addr, from);
         result.inspect_err(|fault| self.local_fault(right, addr, from.len() as u64, *fault))
     }
 
@@ -146,18 +136,16 @@ impl Host for FunctionHost<'_> {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
-        let dma = &self.function.dma;
-        let mut old = 0;
-        let result = self.function.walk_key(right, addr, 8, |iova, _, _| {
-            old = dma.fetch_update64(iova, update)?;
-            Ok(())
-        });
-        result.inspect_err(|fault| self.local_fault(right, addr, 8, *fault))?;
-        Ok(old)
+        let result = self.function.update_key(right, addr, update);
+        result.inspect_err(|fault| self.local_fault(right, addr, 8, *fault))
     }
 
     fn invalidate(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault> {
         self.function.invalidate_key(rkey, pd, qpn)
+    }
+
+    fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault> {
+        self.function.umr(request)
     }
 
     fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {

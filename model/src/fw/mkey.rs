@@ -1,4 +1,4 @@
-//! Memory keys: creation, and what an access through one may touch.
+//! Memory keys: what CREATE_MKEY makes, and SEND with invalidate undoes.
 #![forbid(unsafe_code)]
 
 use super::{
@@ -7,28 +7,35 @@ use super::{
     pages::Cost,
     refusal::Refusal,
 };
-use crate::exec::{KeyFault, Need, Right};
-use mlx5_direct::mlx5::{
-    cmd::{CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, QueryMkeyIn, QueryMkeyOut, QuerySpecialContextsOut},
-    context::{Mkc, MkcAccessMode},
-    ids::{Lkey, Pdn, Qpn},
+use crate::exec::KeyFault;
+use mlx5_direct::{
+    mlx5::{
+        cmd::{
+            CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, QueryMkeyIn, QueryMkeyOut, QuerySpecialContextsOut,
+        },
+        context::{Mkc, MkcAccessMode},
+        ids::{Lkey, Pdn, Qpn},
+    },
+    wqe::{KlmEntry, MttEntry},
 };
 
 /// First mkey index: the ones before it are the device's own.
 pub(crate) const FIRST_INDEX: u32 = 0x400;
 /// Keys of QUERY_SPECIAL_CONTEXTS.
 const RESERVED_LKEY: u32 = 0x200;
-const NULL_MKEY: u32 = 0x300;
+pub(super) const NULL_MKEY: u32 = 0x300;
 
-/// Bits of an MTT that are not address.
-const MTT_FLAGS: u64 = 3;
+/// The unit of translation lists: two MTTs or one KLM.
+pub(super) type Octoword = [u8; 16];
 
 /// A memory key.
 #[derive(Debug)]
 pub(crate) struct Mkey {
     pub(crate) context: Mkc,
-    /// Page addresses, for keys with translation.
-    pages: Vec<u64>,
+    /// The translation, as it was given; what lies beyond was never written.
+    octowords: Vec<Octoword>,
+    /// How long it may become.
+    n_octowords_max: u32,
     cost: Cost,
 }
 
@@ -40,82 +47,98 @@ impl Mkey {
         if !context.length64() && (len > 1 << caps::LOG_MAX_MRW_SZ || start.checked_add(len).is_none()) {
             return Err(Refusal::MKEY_LENGTH);
         }
-        let mut pages = Vec::new();
-        match mode {
-            MkcAccessMode::PA => {}
-            MkcAccessMode::MTT if context.free() => {}
-            MkcAccessMode::MTT => {
-                let log_page = context.log_page_size();
-                if !(12..=31).contains(&log_page) {
-                    return Err(Refusal::PAGE_SIZE);
-                }
-                let octwords = input.translations_octword_actual_size() as usize;
-                let entries = list.get(..octwords * 16).ok_or(Refusal::LIST_SHORT)?.as_chunks::<8>().0;
-                let n_pages = (start % (1 << log_page) + len).div_ceil(1 << log_page) as usize;
-                // `pg_access` is about paging on demand: Linux leaves it 0 with a list, where the device cannot page.
-                let covers = entries.len() >= n_pages
-                    && context.translations_octword_size() as usize >= n_pages.div_ceil(2);
-                if !covers || context.length64() {
-                    return Err(Refusal::MKEY_TRANSLATION);
-                }
-                let page = |entry: &[u8; 8]| u64::from_be_bytes(*entry) & !MTT_FLAGS;
-                pages = entries[..n_pages].iter().map(page).collect();
-                if pages.iter().any(|page| page % (1 << log_page) != 0) {
-                    return Err(Refusal::PAS_ALIGNMENT);
-                }
-            }
-            _ => return Err(Refusal::ACCESS_MODE),
+        if !matches!(mode, MkcAccessMode::PA | MkcAccessMode::MTT | MkcAccessMode::KLMS | MkcAccessMode::KSM)
+        {
+            return Err(Refusal::ACCESS_MODE);
         }
-        let cost = Cost::mkey(pages.len());
-        Ok(Self { context, pages, cost })
+        let n_octowords_max = context.translations_octword_size();
+        // A list may follow a free key too; without one, a UMR will write it.
+        let n_given = input.translations_octword_actual_size() as usize;
+        let listed = mode != MkcAccessMode::PA && (!context.free() || input.pg_access());
+        let octowords = match listed {
+            true => list.as_chunks::<16>().0.get(..n_given).ok_or(Refusal::LIST_SHORT)?.to_vec(),
+            false => Vec::new(),
+        };
+        let n_octowords_max = n_octowords_max.max(octowords.len() as u32);
+        let mkey =
+            Self { context, octowords, n_octowords_max, cost: Cost::mkey(2 * n_octowords_max as usize) };
+        if mode == MkcAccessMode::MTT && !context.free() {
+            mkey.check_pages()?;
+        }
+        Ok(mkey)
     }
 
-    /// Checks everything about an access but whether its pages are mapped.
-    fn check(&self, right: &Right, addr: u64, len_bytes: u64) -> Result<(), KeyFault> {
+    /// Whether the page list of a new key is long enough and made of pages.
+    fn check_pages(&self) -> Result<(), Refusal> {
+        let log_page = self.context.log_page_size();
+        if !(12..=31).contains(&log_page) {
+            return Err(Refusal::PAGE_SIZE);
+        }
+        let inside = self.context.start_addr() % (1 << log_page);
+        let n_pages = (inside + self.context.len()).div_ceil(1 << log_page) as usize;
+        // `pg_access` is about paging on demand: Linux leaves it 0 with a list, where the device cannot page.
+        let announced = self.context.translations_octword_size() as usize >= n_pages.div_ceil(2);
+        if !announced || self.octowords.len() < n_pages.div_ceil(2) || self.context.length64() {
+            return Err(Refusal::MKEY_TRANSLATION);
+        }
+        match (0..n_pages).all(|n| self.page(n as u64).unwrap_or(0).is_multiple_of(1 << log_page)) {
+            true => Ok(()),
+            false => Err(Refusal::PAS_ALIGNMENT),
+        }
+    }
+
+    /// Address of page `n` of the list, if it was given. The permissions beside it are about paging on demand:
+    /// Linux leaves them 0 where the device cannot page.
+    pub(super) fn page(&self, n: u64) -> Option<u64> {
+        let octoword = self.octowords.get(n as usize / 2)?;
+        let entry = MttEntry::from_bytes(octoword.as_chunks::<8>().0[n as usize % 2]);
+        (entry != MttEntry::new()).then(|| entry.ptag() << 2)
+    }
+
+    /// Entry `n` of a list of pieces.
+    pub(super) fn octoword(&self, n: usize) -> Option<Octoword> {
+        self.octowords.get(n).copied()
+    }
+
+    /// Entry `n` of a list of pieces.
+    pub(super) fn klm(&self, n: usize) -> Option<KlmEntry> {
+        self.octoword(n).map(KlmEntry::from_bytes)
+    }
+
+    /// Whether the key's translation goes on to `end`.
+    pub(super) fn has_room(&self, end_octowords: u64) -> bool {
+        end_octowords <= u64::from(self.n_octowords_max)
+    }
+
+    pub(super) const fn n_octowords_max(&self) -> u32 {
+        self.n_octowords_max
+    }
+
+    /// Replaces part of the translation, for which there is room.
+    pub(super) fn set_octowords(&mut self, offset: usize, list: &[Octoword]) {
+        let end = offset + list.len();
+        if self.octowords.len() < end {
+            self.octowords.resize(end, Octoword::default());
+        }
+        self.octowords[offset..end].copy_from_slice(list);
+    }
+
+    /// Whether `key` has the key's variant, and the key is in the hands of this QP.
+    pub(super) fn check_owner(&self, key: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault> {
         let context = &self.context;
-        if u32::from(context.mkey_7_0()) != right.key & 0xff {
+        if u32::from(context.mkey_7_0()) != key & 0xff {
             return Err(KeyFault::Unknown);
         }
         if context.free() {
             return Err(KeyFault::Free);
         }
-        if context.pd() != right.pd {
+        if context.pd() != pd {
             return Err(KeyFault::Pd);
         }
-        if context.qpn() != Mkc::ANY_QP && context.qpn() != right.qpn {
+        if context.qpn() != Mkc::ANY_QP && context.qpn() != qpn {
             return Err(KeyFault::Qp);
         }
-        let allowed = match right.need {
-            Need::LocalRead => context.lr(),
-            Need::LocalWrite => context.lw(),
-            Need::RemoteRead => context.rr(),
-            Need::RemoteWrite => context.rw(),
-            Need::RemoteAtomic => context.a(),
-        };
-        if !allowed {
-            return Err(KeyFault::Access);
-        }
-        if context.length64() {
-            return addr.checked_add(len_bytes - 1).map(drop).ok_or(KeyFault::Bounds);
-        }
-        let inside = addr
-            .checked_sub(context.start_addr())
-            .and_then(|offset| offset.checked_add(len_bytes))
-            .is_some_and(|end| end <= context.len());
-        if inside { Ok(()) } else { Err(KeyFault::Bounds) }
-    }
-
-    /// Where the byte at `addr` is, and how many bytes from there on are in one piece.
-    fn translate(&self, addr: u64) -> (u64, u64) {
-        if self.pages.is_empty() {
-            return (addr, u64::MAX - addr);
-        }
-        let log_page = self.context.log_page_size();
-        let page_bytes = 1u64 << log_page;
-        // The first page of the list is the one that holds `start_addr`.
-        let from_first = addr - (self.context.start_addr() & !(page_bytes - 1));
-        let inside = from_first % page_bytes;
-        (self.pages[(from_first >> log_page) as usize] + inside, page_bytes - inside)
+        Ok(())
     }
 }
 
@@ -161,55 +184,14 @@ impl Function {
             .with_null_mkey(Lkey::new(NULL_MKEY)))
     }
 
-    fn mkey(&self, key: u32) -> Result<&Mkey, KeyFault> {
-        self.mkeys.get(key >> 8).ok_or(KeyFault::Unknown)
-    }
-
-    /// Whether `right` covers the range.
-    pub(super) fn check_key(&self, right: &Right, addr: u64, len_bytes: u64) -> Result<(), KeyFault> {
-        self.mkey(right.key)?.check(right, addr, len_bytes)
-    }
-
-    /// Calls `visit` with IOVA, bytes before and length of each piece of a range, after checking it.
-    pub(super) fn walk_key(
-        &self,
-        right: &Right,
-        addr: u64,
-        len_bytes: usize,
-        mut visit: impl FnMut(u64, usize, usize) -> Result<(), crate::mem::DmaFault>,
-    ) -> Result<(), KeyFault> {
-        let mkey = self.mkey(right.key)?;
-        mkey.check(right, addr, len_bytes as u64)?;
-        let mut done = 0;
-        while done < len_bytes {
-            let (iova, piece) = mkey.translate(addr + done as u64);
-            let n = piece.min((len_bytes - done) as u64) as usize;
-            visit(iova, done, n).map_err(|_| KeyFault::Translation)?;
-            done += n;
-        }
-        Ok(())
-    }
-
     /// Frees the key that a peer named in a SEND with invalidate.
     pub(super) fn invalidate_key(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault> {
         let mkey = self.mkeys.get_mut(rkey >> 8).ok_or(KeyFault::Unknown)?;
-        let context = &mut mkey.context;
-        if u32::from(context.mkey_7_0()) != rkey & 0xff {
-            return Err(KeyFault::Unknown);
-        }
-        if context.free() {
-            return Err(KeyFault::Free);
-        }
-        if context.pd() != pd {
-            return Err(KeyFault::Pd);
-        }
-        if context.qpn() != Mkc::ANY_QP && context.qpn() != qpn {
-            return Err(KeyFault::Qp);
-        }
-        if !context.en_rinval() {
+        mkey.check_owner(rkey, pd, qpn)?;
+        if !mkey.context.en_rinval() {
             return Err(KeyFault::Access);
         }
-        context.set_free(true);
+        mkey.context.set_free(true);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ mod hca;
 pub mod health;
 mod host;
 mod init_segment;
+mod key_access;
 mod mad;
 mod mkey;
 mod pages;
@@ -28,6 +29,7 @@ mod rq;
 mod sq;
 mod table;
 mod tir;
+mod umr;
 mod vport;
 mod wq;
 

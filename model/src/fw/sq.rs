@@ -281,10 +281,7 @@ impl Function {
             let start = frame.len();
             frame.resize(start + len_bytes, 0);
             let right = Right { key: data.lkey().get(), pd, qpn: Qpn::new(number), need: Need::LocalRead };
-            let dma = &self.dma;
-            let result = self.walk_key(&right, data.addr(), len_bytes, |iova, done, n| {
-                dma.read(iova, &mut frame[start + done..start + done + n])
-            });
+            let result = self.read_key(&right, data.addr(), &mut frame[start..]);
             result.map_err(|_| (CqeSyndrome::LOCAL_PROT_ERR, None))?;
             at += SEGMENT_BYTES;
         }

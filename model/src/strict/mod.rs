@@ -51,6 +51,8 @@ rules! {
     ProducerForward: "a producer counter never runs backwards",
     PostInRightState: "WQEs are posted in a state that takes them",
     AtomicLength: "the local buffer of an atomic has 8 bytes",
+    UmrMask: "a UMR's mkey_mask names fields that exist, and mkc.pd only on the queue pair that registers",
+    UmrListFits: "a UMR's list has klm_octowords entries, comes in fours and fits the key's translation",
     MessageWithinLimit: "a message is at most 2^log_msg_max bytes",
     ReadsAllowed: "READs and atomics are posted only where log_sra_max allows one",
     SourceAddressSet: "a QP's src_addr_index names a RoCE address that was set",

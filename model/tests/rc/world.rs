@@ -1,10 +1,13 @@
 //! Two functions made of nothing but memory, keys and rings, joined by a wire, on a virtual clock.
 
-use mlx5_direct::mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex};
+use mlx5_direct::{
+    mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex},
+    wqe::MkeyMask,
+};
 use mlx5_model::{
     exec::{
         Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, RcQp, Right, Ring, RingFault, RoceKind, Rule,
-        SourceAddress, Station, Wake,
+        SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
     wire::{Packet, Port, Wire},
 };
@@ -122,6 +125,13 @@ impl Host for Side {
             false => Ok(()),
             true => Err(KeyFault::Free),
         }
+    }
+    fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault> {
+        let key = self.keys.get_mut(&request.mkey).ok_or(UmrFault::Key)?;
+        if request.ctrl.mkey_mask().has(MkeyMask::FREE) {
+            key.free = request.context.free();
+        }
+        Ok(())
     }
     fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {
         self.cqes.push((cqn, *cqe, wake));
