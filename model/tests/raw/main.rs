@@ -3,7 +3,9 @@
 mod commands;
 mod completions;
 mod doorbells;
+mod keys;
 mod rig;
+mod umr;
 
 use mlx5_model::Rule;
 

@@ -427,6 +427,27 @@ impl Qp {
         wqe[..8].try_into().unwrap()
     }
 
+    /// Writes a WQE of any length, around the end of the ring, and its record. Returns the doorbell.
+    pub(crate) fn long_wqe(&mut self, rig: &Rig, opcode: u8, imm: u32, rest: &[u8]) -> [u8; 8] {
+        let ds = 1 + rest.len() / 16;
+        let mut wqe = Raw::new(16)
+            .set(0, 23, 8, self.pi.into())
+            .set(0, 7, 0, opcode.into())
+            .set(4, 31, 8, self.number)
+            .set(4, 5, 0, ds as u32)
+            .set(8, 3, 2, 2)
+            .set(12, 31, 0, imm)
+            .0;
+        wqe.extend_from_slice(rest);
+        for block in wqe.chunks(64) {
+            let slot = u64::from(self.pi) & ((1 << self.log_sq) - 1);
+            rig.write(self.send + slot * 64, block);
+            self.pi = self.pi.wrapping_add(1);
+        }
+        self.record(rig);
+        wqe[..8].try_into().unwrap()
+    }
+
     pub(crate) fn wqe_bytes(&self, rig: &Rig) -> [u8; 64] {
         let slot = u64::from(self.pi.wrapping_sub(1)) & ((1 << self.log_sq) - 1);
         rig.read(self.send + slot * 64, 64).try_into().unwrap()
