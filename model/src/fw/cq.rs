@@ -5,6 +5,7 @@ use super::{
     Function,
     buffer::Buffer,
     caps,
+    cq_moderation::Moderation,
     dispatch::{Input, Output, done, out},
     pages::Cost,
     refusal::Refusal,
@@ -15,9 +16,7 @@ use crate::{
     trace::Kind,
 };
 use mlx5_direct::mlx5::{
-    cmd::{
-        CqFieldSelect, CreateCqIn, CreateCqOut, DestroyCqIn, ModifyCqIn, ModifyCqOpMod, QueryCqIn, QueryCqOut,
-    },
+    cmd::{CreateCqIn, CreateCqOut, DestroyCqIn, QueryCqIn, QueryCqOut},
     context::{CqState, CqStatus, Cqc, CqeSize},
     eqe::{CqErrorSyndrome, EqeCqErr, EventType},
     ids::Cqn,
@@ -28,11 +27,7 @@ use mlx5_direct::mlx5::{
 pub(crate) const FIRST_CQN: u32 = 0x80;
 /// Counters of a CQ are this wide in its doorbell record.
 const COUNTER_MASK: u32 = 0xff_ffff;
-const CQE_BYTES: usize = 64;
-
-/// Fields that MODIFY_CQ may select.
-const MODIFIABLE: u32 =
-    CqFieldSelect::CQ_PERIOD.0 | CqFieldSelect::CQ_MAX_COUNT.0 | CqFieldSelect::OI.0 | CqFieldSelect::C_EQN.0;
+pub(super) const CQE_BYTES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Armed {
@@ -44,8 +39,8 @@ enum Armed {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
-    context: Cqc,
-    buffer: Buffer,
+    pub(super) context: Cqc,
+    pub(super) buffer: Buffer,
     producer: u32,
     /// Consumer index last read from the doorbell record.
     consumer: u32,
@@ -56,7 +51,10 @@ pub(crate) struct Cq {
     arm_sn: u8,
     /// Arm word last seen.
     pub(crate) arm_seen: Option<u32>,
-    overrun: bool,
+    pub(super) overrun: bool,
+    moderation: Moderation,
+    /// Counter when the last event was made.
+    notified: u32,
     /// Queue pairs that complete here.
     pub(crate) n_users: u32,
 }
@@ -70,12 +68,17 @@ impl Cq {
         self.context.dbr_addr() + CQ_ARM_DB as u64
     }
 
-    fn stride_bytes(&self) -> u64 {
+    pub(super) fn stride_bytes(&self) -> u64 {
         if self.context.cqe_sz() == CqeSize::STRIDE_64 { 64 } else { 128 }
     }
 
-    fn n_slots(&self) -> u32 {
+    pub(super) fn n_slots(&self) -> u32 {
         1 << self.context.log_cq_size()
+    }
+
+    /// CQEs that software has not said to have consumed.
+    pub(super) fn n_outstanding(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer)
     }
 }
 
@@ -115,6 +118,8 @@ impl Function {
             arm_sn: 0,
             arm_seen: None,
             overrun: false,
+            moderation: Moderation::default(),
+            notified: 0,
             n_users: 0,
         };
         let number = self.cqs.insert(cq)?;
@@ -145,44 +150,9 @@ impl Function {
             .with_status(if cq.overrun { CqStatus::CQ_OVERFLOW } else { CqStatus::OK })
             .with_producer_counter(cq.producer & COUNTER_MASK)
             .with_consumer_counter(cq.consumer & COUNTER_MASK)
+            .with_last_notified_index(cq.notified & COUNTER_MASK)
             .with_last_solicit_index(cq.solicited.unwrap_or(0) & COUNTER_MASK);
         out(QueryCqOut::new().with_cq_context(context))
-    }
-
-    pub(super) fn modify_cq(&mut self, input: &Input<'_>) -> Output {
-        let input: ModifyCqIn = input.get()?;
-        let select = input.modify_field_select_resize_field_select();
-        if input.op_mod() != ModifyCqOpMod::MODIFY_CQ {
-            return Err(Refusal::BAD_OP_MOD);
-        }
-        if select & !MODIFIABLE != 0 {
-            return Err(Refusal::MODIFY_SELECT);
-        }
-        let new = input.cq_context();
-        let number = input.cqn().get();
-        if select & CqFieldSelect::C_EQN.0 != 0 && !self.eqs.contains(new.c_eqn().get()) {
-            return Err(Refusal::NO_SUCH_EQ);
-        }
-        let cq = self.cqs.get_mut(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
-        let old_eqn = cq.context.c_eqn();
-        if select & CqFieldSelect::CQ_PERIOD.0 != 0 {
-            cq.context.set_cq_period(new.cq_period());
-        }
-        if select & CqFieldSelect::CQ_MAX_COUNT.0 != 0 {
-            cq.context.set_cq_max_count(new.cq_max_count());
-        }
-        if select & CqFieldSelect::OI.0 != 0 {
-            cq.context.set_oi(new.oi());
-        }
-        if select & CqFieldSelect::C_EQN.0 != 0 {
-            cq.context.set_c_eqn(new.c_eqn());
-            for (eqn, step) in [(old_eqn, u32::MAX), (new.c_eqn(), 1)] {
-                if let Some(eq) = self.eqs.get_mut(eqn.get()) {
-                    eq.n_users = eq.n_users.wrapping_add(step);
-                }
-            }
-        }
-        done()
     }
 
     pub(super) fn destroy_cq(&mut self, input: &Input<'_>) -> Output {
@@ -196,31 +166,58 @@ impl Function {
         {
             eq.n_users -= 1;
         }
+        self.cq_timers.remove(&number);
         self.refund(Cost::CQ);
         done()
     }
 
     /// Writes a CQE, with its owner bit, and sees to the event.
     pub(super) fn post_completion(&mut self, number: u32, cqe: &[u8; CQE_BYTES], wake: Wake) {
+        self.read_cq_consumer(number);
         let Some(cq) = self.cqs.get_mut(number) else { return };
         if cq.overrun {
             return;
         }
-        let (producer, n_slots) = (cq.producer, cq.n_slots());
+        if cq.n_outstanding() >= cq.n_slots() && !cq.context.oi() {
+            return self.overrun(number, cqe);
+        }
+        self.write_cqe(number, cqe);
+        let now = self.clock.now_ns();
+        let Some(cq) = self.cqs.get_mut(number) else { return };
+        cq.moderation.count(now);
+        if wake == Wake::Solicited {
+            cq.solicited = Some(cq.producer);
+        }
+        let wanted = match cq.armed {
+            Armed::No => false,
+            Armed::Any => true,
+            Armed::Solicited => wake == Wake::Solicited,
+        };
+        if wanted {
+            let breaks = wake == Wake::Solicited && cq.context.scqe_break_moderation_en();
+            self.cq_event_due(number, breaks);
+        }
+    }
+
+    /// Looks at the consumer index in the CQ's record.
+    pub(super) fn read_cq_consumer(&mut self, number: u32) {
+        let Some(cq) = self.cqs.get_mut(number) else { return };
         let record = cq.context.dbr_addr() + CQ_SET_CI as u64;
         if let Ok(consumer) = self.dma.load_be32(record) {
             let consumed = consumer.wrapping_sub(cq.consumer) & COUNTER_MASK;
-            if consumed <= producer.wrapping_sub(cq.consumer) {
+            if consumed <= cq.n_outstanding() {
                 cq.consumer = cq.consumer.wrapping_add(consumed);
             } else {
-                let detail = format!("consumer {consumer}: was {}, producer {producer}", cq.consumer);
+                let detail = format!("consumer {consumer}: was {}, producer {}", cq.consumer, cq.producer);
                 self.violate_on(Queue::Cq(number), Rule::CqConsumerForward, detail);
             }
         }
+    }
+
+    /// Writes a CQE to the next slot, for which there is room.
+    pub(super) fn write_cqe(&mut self, number: u32, cqe: &[u8; CQE_BYTES]) {
         let Some(cq) = self.cqs.get_mut(number) else { return };
-        if producer.wrapping_sub(cq.consumer) >= n_slots && !cq.context.oi() {
-            return self.overrun(number, cqe);
-        }
+        let (producer, n_slots) = (cq.producer, cq.n_slots());
         let mut bytes = *cqe;
         bytes[CQE_BYTES - 1] = bytes[CQE_BYTES - 1] & !1 | (producer >> cq.context.log_cq_size() & 1) as u8;
         let slot = if cq.context.cc() { 0 } else { u64::from(producer & (n_slots - 1)) };
@@ -228,20 +225,9 @@ impl Function {
         let at = slot * cq.stride_bytes() + (cq.stride_bytes() - CQE_BYTES as u64);
         let iova = cq.buffer.iova(at);
         cq.producer = producer.wrapping_add(1);
-        if wake == Wake::Solicited {
-            cq.solicited = Some(cq.producer);
-        }
-        let fire = match cq.armed {
-            Armed::No => false,
-            Armed::Any => true,
-            Armed::Solicited => wake == Wake::Solicited,
-        };
         self.record(Kind::Cqe, &bytes, || format!("CQ 0x{number:x}, index {producer}"));
         if let Some(Err(fault)) = iova.map(|iova| self.dma.publish(iova, &bytes)) {
             self.violate_on(Queue::Cq(number), Rule::DmaUnmapInUse, format!("CQE not written: {fault}"));
-        }
-        if fire {
-            self.fire_cq(number);
         }
     }
 
@@ -256,10 +242,25 @@ impl Function {
         self.event(EventType::CQ_ERROR, 0, data.to_bytes());
     }
 
-    fn fire_cq(&mut self, number: u32) {
+    /// An armed CQ has what it is armed for: an event now, or when moderation lets it.
+    fn cq_event_due(&mut self, number: u32, at_once: bool) {
+        let Some(cq) = self.cqs.get(number) else { return };
+        let due_ns = cq.moderation.due_ns(&cq.context);
+        if at_once || due_ns <= self.clock.now_ns() {
+            self.fire_cq(number);
+        } else {
+            self.cq_timers.insert(number, due_ns);
+        }
+    }
+
+    pub(super) fn fire_cq(&mut self, number: u32) {
+        self.cq_timers.remove(&number);
+        let now = self.clock.now_ns();
         let Some(cq) = self.cqs.get_mut(number) else { return };
         cq.armed = Armed::No;
         cq.arm_sn = (cq.arm_sn + 1) & 3;
+        cq.moderation.restart(now);
+        cq.notified = cq.producer;
         let eqn = cq.context.c_eqn().get();
         self.completion_event(eqn, number);
     }
@@ -278,7 +279,7 @@ impl Function {
         let due = if arm.cmd() { cq.solicited.is_some_and(newer) } else { newer(cq.producer) };
         cq.armed = if arm.cmd() && cq.armed != Armed::Any { Armed::Solicited } else { Armed::Any };
         if due {
-            self.fire_cq(number);
+            self.cq_event_due(number, false);
         }
     }
 

@@ -4,8 +4,8 @@
 use super::Function;
 use crate::{
     exec::{
-        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station, UmrFault,
-        UmrRequest, Wake,
+        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station,
+        UmrFault, UmrRequest, Wake,
     },
     strict::{self, Queue, Violation},
     trace::Kind,

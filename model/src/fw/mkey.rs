@@ -59,7 +59,8 @@ impl Mkey {
             true => list.as_chunks::<16>().0.get(..n_given).ok_or(Refusal::LIST_SHORT)?.to_vec(),
             false => Vec::new(),
         };
-        let n_octowords_max = n_octowords_max.max(octowords.len() as u32);
+        // Translations are kept in units of 64 bytes: Linux gives a key for 4 pages a list of 8.
+        let n_octowords_max = n_octowords_max.max(octowords.len() as u32).next_multiple_of(4);
         let mkey =
             Self { context, octowords, n_octowords_max, cost: Cost::mkey(2 * n_octowords_max as usize) };
         if mode == MkcAccessMode::MTT && !context.free() {

@@ -7,6 +7,8 @@ mod caps;
 mod checksum;
 mod cmdq;
 mod cq;
+mod cq_moderation;
+mod cq_resize;
 mod dispatch;
 mod doorbell;
 mod eq;
@@ -50,7 +52,11 @@ use eq::EventQueue;
 use mkey::Mkey;
 use mlx5_direct::mlx5::context::RoceAddrLayout;
 use qp::Qp;
-use std::{collections::BTreeSet, collections::VecDeque, io, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    sync::Arc,
+};
 use table::Table;
 
 /// How far bring-up has come.
@@ -106,6 +112,8 @@ pub(crate) struct Function {
     tirs: Table<tir::Tir>,
     tiss: Table<tir::Tis>,
     steering: flow::Steering,
+    /// When armed CQs make their events, of those that moderation holds back.
+    cq_timers: BTreeMap<u32, u64>,
     /// QPs with something to do.
     ready: BTreeSet<u32>,
     /// Doorbell registers are plain memory and looked at.
@@ -158,6 +166,7 @@ impl Function {
             tirs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             tiss: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             steering: flow::Steering::new(),
+            cq_timers: BTreeMap::new(),
             ready: BTreeSet::new(),
             watching: false,
             watching_init_segment: false,
@@ -198,6 +207,7 @@ impl Function {
         self.transport_domains.clear();
         self.pds.clear();
         self.uars.clear();
+        self.cq_timers.clear();
         self.ready.clear();
         self.roce_addresses = vec![RoceAddrLayout::new(); usize::from(caps::ROCE_TABLE_SIZE)];
     }
@@ -304,6 +314,7 @@ impl Function {
         busy |= self.run_commands();
         if self.running() {
             busy |= self.run_queues();
+            busy |= self.run_cq_timers();
         }
         busy
     }
@@ -311,7 +322,7 @@ impl Function {
     /// When things come due of themselves.
     pub(crate) fn deadlines_ns(&self) -> impl Iterator<Item = u64> {
         let timers = self.qps.iter().filter_map(|(_, qp)| qp.deadline_ns());
-        timers.chain([self.init_segment_deadline_ns()])
+        timers.chain(self.cq_timers.values().copied()).chain([self.init_segment_deadline_ns()])
     }
 
     fn violate(&mut self, violation: Violation) {

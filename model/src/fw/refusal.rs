@@ -80,6 +80,8 @@ refusals! {
     MODIFY_SELECT = 0x4d0058 BAD_PARAM_ERR "a field is selected that cannot be modified",
     EVENT_TAKEN = 0x4d0059 BAD_PARAM_ERR "another EQ has one of these event types",
 
+    CQ_RESIZE = 0x4d005a BAD_RES_STATE_ERR "the CQ was overrun, or has no room for the CQE that ends the old buffer, or the new one none for what is outstanding",
+
     ACCESS_MODE = 0x4d0060 BAD_PARAM_ERR "the mkey access mode is not supported",
     MKEY_LENGTH = 0x4d0061 BAD_PARAM_ERR "the mkey's length wraps or is above log_max_mrw_sz",
     MKEY_TRANSLATION = 0x4d0062 BAD_PARAM_ERR "the translation list does not cover the mkey's range",

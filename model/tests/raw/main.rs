@@ -2,6 +2,7 @@
 
 mod commands;
 mod completions;
+mod cq_modify;
 mod doorbells;
 mod keys;
 mod rig;
