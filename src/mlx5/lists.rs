@@ -83,7 +83,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         CreateSqIn CreateSqOut ModifySqIn ModifySqOut QuerySqIn QuerySqOut DestroySqIn DestroySqOut
         CreateRqIn CreateRqOut ModifyRqIn ModifyRqOut QueryRqIn QueryRqOut DestroyRqIn DestroyRqOut
         CreateRmpIn CreateRmpOut QueryRmpIn QueryRmpOut DestroyRmpIn DestroyRmpOut CreateXrcSrqIn
-        CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut
+        CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut ArmXrcSrqIn
+        ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
         MadIfcIn MadIfcOut QueryVportCounterIn QueryVportCounterOut TrafficCounter
     ]
 }
@@ -146,7 +147,7 @@ pub fn commands() -> &'static [CommandDesc] {
         ModifyRqtIn DestroyRqtIn
         CreateSqIn ModifySqIn QuerySqIn DestroySqIn
         CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
-        CreateXrcSrqIn QueryXrcSrqIn DestroyXrcSrqIn
+        ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
         MadIfcIn QueryVportCounterIn
     ]
 }

@@ -13,7 +13,9 @@ mod decode;
 mod eth;
 mod inline;
 mod raddr;
+mod srq_next;
 mod umr;
+mod xrc;
 
 pub use atomic::AtomicSeg;
 pub use av::AvSeg;
@@ -23,7 +25,9 @@ pub use decode::{DecodeError, DecodedWqe, Rule, Segment, decode};
 pub use eth::EthSeg;
 pub use inline::InlineSeg;
 pub use raddr::RaddrSeg;
+pub use srq_next::SrqNextSeg;
 pub use umr::{KlmEntry, MkeyMask, MttEntry, RepeatBlockSeg, RepeatEntrySeg, UmrCtrlSeg};
+pub use xrc::XrcSeg;
 
 use crate::mlx5::layout::{Desc, Layout};
 
@@ -46,6 +50,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         AtomicSeg::DESC,
         EthSeg::DESC,
         AvSeg::DESC,
+        XrcSeg::DESC,
+        SrqNextSeg::DESC,
         UmrCtrlSeg::DESC,
         KlmEntry::DESC,
         MttEntry::DESC,

@@ -40,7 +40,7 @@ impl Requester {
         if distance(psn, head.first_psn) < 0 || distance(psn, self.next_psn) >= 0 {
             return Ok(());
         }
-        if packet.headers.bth.opcode != Opcode::ACKNOWLEDGE {
+        if packet.headers.bth.opcode.operation() != Opcode::ACKNOWLEDGE {
             return match self.advance(host, config, before(psn))? {
                 Advance::Done => self.take_data(host, config, packet),
                 Advance::SteppedBack => Ok(()),
@@ -139,7 +139,7 @@ impl Requester {
         config: &QpConfig,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
-        let (opcode, psn) = (packet.headers.bth.opcode, packet.headers.bth.psn);
+        let (opcode, psn) = (packet.headers.bth.opcode.operation(), packet.headers.bth.psn);
         let Some(head) = self.pending.front() else { return Ok(()) };
         let n = distance(psn, head.first_psn);
         if n < head.acked as i32 || n >= head.n_psns as i32 {

@@ -3,6 +3,7 @@
 use super::{
     config::QpConfig,
     host::{Host, RoceKind, Wake},
+    receive::Taken,
     wqe::SendWqe,
 };
 use crate::wire::{Headers, LinkHeader};
@@ -63,22 +64,23 @@ pub(super) fn send_done(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) -
 /// Posts the error CQE of a send WQE.
 pub(super) fn send_failed(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe, failure: Failure) {
     let cqe = error_cqe(config, failure, wqe.index)
+        .with_srqn_or_user_index(config.user_index)
         .with_send_wqe_opcode(wqe.opcode())
         .with_opcode(CqeOpcode::REQ_ERR);
     host.post_cqe(config.cqn_send, &cqe.to_bytes(), Wake::Solicited);
 }
 
 /// Posts the error CQE of a receive WQE.
-pub(super) fn receive_failed(host: &mut dyn Host, config: &QpConfig, wqe_counter: u16, failure: Failure) {
-    let cqe = error_cqe(config, failure, wqe_counter)
+pub(super) fn receive_failed(host: &mut dyn Host, config: &QpConfig, taken: &Taken, failure: Failure) {
+    let cqe = error_cqe(config, failure, taken.wqe_counter)
+        .with_srqn_or_user_index(taken.user_index)
         .with_send_wqe_opcode(SendOpcode(0))
         .with_opcode(CqeOpcode::RESP_ERR);
-    host.post_cqe(config.cqn_receive, &cqe.to_bytes(), Wake::Solicited);
+    host.post_cqe(taken.cqn, &cqe.to_bytes(), Wake::Solicited);
 }
 
 fn error_cqe(config: &QpConfig, failure: Failure, wqe_counter: u16) -> ErrorCqe {
     ErrorCqe::new()
-        .with_srqn_or_user_index(config.user_index)
         .with_vendor_err_synd(failure.vendor)
         .with_syndrome(failure.syndrome)
         .with_qpn(config.qpn)
@@ -90,7 +92,7 @@ pub(super) fn receive_done(
     host: &mut dyn Host,
     config: &QpConfig,
     headers: &Headers,
-    wqe_counter: u16,
+    taken: &Taken,
     len_bytes: u64,
 ) {
     let (opcode, imm) = match (headers.bth.opcode.is_write(), headers.imm, headers.invalidate) {
@@ -115,14 +117,14 @@ pub(super) fn receive_done(
         .with_slid(slid)
         .with_grh((headers.deth.is_some() && network.is_some()).into())
         .with_rqpn(headers.deth.map_or(config.remote_qpn, |deth| deth.source_qpn))
-        .with_srqn_or_user_index(config.user_index)
+        .with_srqn_or_user_index(taken.user_index)
         .with_imm_inval_pkey(imm)
         .with_byte_cnt(len_bytes as u32)
         .with_timestamp(host.now())
         .with_qpn(config.qpn)
-        .with_wqe_counter(wqe_counter)
+        .with_wqe_counter(taken.wqe_counter)
         .with_opcode(opcode)
         .with_se(solicited);
     let wake = if solicited { Wake::Solicited } else { Wake::Any };
-    host.post_cqe(config.cqn_receive, &cqe.to_bytes(), wake);
+    host.post_cqe(taken.cqn, &cqe.to_bytes(), wake);
 }

@@ -1,5 +1,6 @@
 //! What a queue pair is told about itself: the part of the QPC that its transport uses, decoded.
 
+use crate::wire::Transport;
 use mlx5_direct::mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex};
 
 /// States of a QP (`qpc.state`).
@@ -15,7 +16,7 @@ pub enum QpState {
     Rtr = 2,
     /// Ready to send.
     Rts = 3,
-    /// Send queue error: not used by RC.
+    /// Send queue error: UC and UD alone.
     Sqer = 4,
     /// Send queue drained or draining: no new send WQE is started.
     Sqd = 5,
@@ -29,10 +30,44 @@ pub enum Service {
     /// RC.
     #[default]
     Connected,
+    /// UC.
+    Unacknowledged,
+    /// XRC: an initiator, or a target.
+    Extended,
     /// UD, QP0 and QP1.
     Datagram,
     /// No transport: the queue pair that registers memory for the kernel, by UMRs.
     Registration,
+}
+
+impl Service {
+    /// The transport of its packets.
+    pub const fn transport(self) -> Transport {
+        match self {
+            Self::Connected => Transport::Rc,
+            Self::Unacknowledged => Transport::Uc,
+            Self::Extended => Transport::Xrc,
+            Self::Datagram | Self::Registration => Transport::Ud,
+        }
+    }
+
+    /// Whether its requests are acknowledged.
+    pub const fn is_acknowledged(self) -> bool {
+        matches!(self, Self::Connected | Self::Extended)
+    }
+}
+
+/// A shared receive queue, as a QP that receives from it sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedQueue {
+    /// SRQ or RMP number.
+    pub number: u32,
+    /// Protection domain of its WQEs; for XRC of remote access too.
+    pub pd: Pdn,
+    /// Where receives complete: the QP's receive CQ, or for XRC the queue's own.
+    pub cqn: Cqn,
+    /// `srqn_or_user_index` of those CQEs.
+    pub user_index: UserIndex,
 }
 
 /// The way to the peer (`ads`).
@@ -91,6 +126,10 @@ pub struct QpConfig {
     pub n_receive_wqes: u32,
     /// Receive WQE size: 16 · 2^`log_rq_stride`.
     pub receive_stride_bytes: u32,
+    /// The shared receive queue, if it has one instead. An XRC target finds that of each request.
+    pub shared: Option<SharedQueue>,
+    /// XRC: `xrcd`.
+    pub xrcd: u32,
     /// `remote_qpn`.
     pub remote_qpn: Qpn,
     /// `mtu` in bytes: 256 to 4096.
@@ -138,6 +177,8 @@ impl Default for QpConfig {
             n_send_wqebbs: 0,
             n_receive_wqes: 0,
             receive_stride_bytes: 16,
+            shared: None,
+            xrcd: 0,
             remote_qpn: Qpn::new(0),
             mtu_bytes: 1024,
             log_msg_max: 30,

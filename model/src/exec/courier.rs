@@ -68,7 +68,7 @@ impl Courier {
             link,
             network: has_network.then_some(network),
             bth: Bth {
-                opcode,
+                opcode: opcode.on(config.service.transport()),
                 solicited: false,
                 pkey: DEFAULT_PKEY,
                 dest_qpn: config.remote_qpn,
@@ -80,6 +80,7 @@ impl Courier {
             aeth: None,
             atomic_ack: None,
             deth: None,
+            xrc_srqn: None,
             imm: None,
             invalidate: None,
         })

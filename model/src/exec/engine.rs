@@ -1,76 +1,87 @@
 //! The engine of a queue pair, by its transport.
 
-use super::{Host, QpConfig, QpProgress, QpState, RcQp, Service, UdQp};
+use super::{Host, QpConfig, QpProgress, QpState, RcQp, Service, UcQp, UdQp};
 use crate::wire::Packet;
 
-/// One of the two engines.
+/// One of the three engines. Its calls are those of [`RcQp`].
 #[derive(Debug)]
-pub(crate) enum Engine {
+pub enum Engine {
+    /// RC and XRC.
     Rc(RcQp),
+    /// UC.
+    Uc(UcQp),
+    /// UD, QP1 and the queue pair that registers memory.
     Ud(UdQp),
 }
 
+/// The same call on whichever it is.
+macro_rules! on {
+    ($engine:expr, $qp:ident => $call:expr) => {
+        match $engine {
+            Self::Rc($qp) => $call,
+            Self::Uc($qp) => $call,
+            Self::Ud($qp) => $call,
+        }
+    };
+}
+
 impl Engine {
-    pub(crate) fn new(config: QpConfig) -> Self {
+    /// A QP in RST.
+    pub fn new(config: QpConfig) -> Self {
         match config.service {
-            Service::Connected => Self::Rc(RcQp::new(config)),
+            Service::Connected | Service::Extended => Self::Rc(RcQp::new(config)),
+            Service::Unacknowledged => Self::Uc(UcQp::new(config)),
             Service::Datagram | Service::Registration => Self::Ud(UdQp::new(config)),
         }
     }
 
-    pub(crate) fn state(&self) -> QpState {
-        match self {
-            Self::Rc(qp) => qp.state(),
-            Self::Ud(qp) => qp.state(),
-        }
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        on!(self, qp => qp.state())
     }
 
-    pub(crate) fn set_state(&mut self, host: &mut dyn Host, state: QpState, config: QpConfig) {
-        match self {
-            Self::Rc(qp) => qp.set_state(host, state, config),
-            Self::Ud(qp) => qp.set_state(host, state, config),
-        }
+    /// Its attributes.
+    pub fn config(&self) -> &QpConfig {
+        on!(self, qp => qp.config())
     }
 
-    pub(crate) fn doorbell(&mut self, host: &mut dyn Host, counter: u16) {
-        match self {
-            Self::Rc(qp) => qp.doorbell(host, counter),
-            Self::Ud(qp) => qp.doorbell(host, counter),
-        }
+    /// Takes new attributes, and a state that the host found a legal transition to.
+    pub fn set_state(&mut self, host: &mut dyn Host, state: QpState, config: QpConfig) {
+        on!(self, qp => qp.set_state(host, state, config));
     }
 
-    pub(crate) fn receive(&mut self, host: &mut dyn Host, packet: &Packet<'_>) {
-        match self {
-            Self::Rc(qp) => qp.receive(host, packet),
-            Self::Ud(qp) => qp.receive(host, packet),
-        }
+    /// The send doorbell rang.
+    pub fn doorbell(&mut self, host: &mut dyn Host, counter: u16) {
+        on!(self, qp => qp.doorbell(host, counter));
     }
 
-    pub(crate) fn run(&mut self, host: &mut dyn Host, budget_packets: usize) -> bool {
-        match self {
-            Self::Rc(qp) => qp.run(host, budget_packets),
-            Self::Ud(qp) => qp.run(host, budget_packets),
-        }
+    /// A packet for this QP came.
+    pub fn receive(&mut self, host: &mut dyn Host, packet: &Packet<'_>) {
+        on!(self, qp => qp.receive(host, packet));
     }
 
-    /// Datagrams have no timers.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
+    /// Sends what can be sent. Returns whether there is more to do at once.
+    pub fn run(&mut self, host: &mut dyn Host, budget_packets: usize) -> bool {
+        on!(self, qp => qp.run(host, budget_packets))
+    }
+
+    /// When [`timer`](Self::timer) must be called. What is not acknowledged has no timers.
+    pub fn next_deadline(&self) -> Option<u64> {
         match self {
             Self::Rc(qp) => qp.next_deadline(),
-            Self::Ud(_) => None,
+            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 
-    pub(crate) fn timer(&mut self, host: &mut dyn Host) {
+    /// Does what is due.
+    pub fn timer(&mut self, host: &mut dyn Host) {
         if let Self::Rc(qp) = self {
             qp.timer(host);
         }
     }
 
-    pub(crate) fn progress(&self) -> QpProgress {
-        match self {
-            Self::Rc(qp) => qp.progress(),
-            Self::Ud(qp) => qp.progress(),
-        }
+    /// What QUERY_QP reports.
+    pub fn progress(&self) -> QpProgress {
+        on!(self, qp => qp.progress())
     }
 }

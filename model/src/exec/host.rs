@@ -3,6 +3,7 @@
 //! The engine owns no memory, no tables and no clock: the function does. Every call is short and must not
 //! come back into the engine.
 
+use super::config::SharedQueue;
 use super::umr::{UmrFault, UmrRequest};
 use core::fmt;
 use mlx5_direct::mlx5::ids::{Cqn, Pdn, Qpn};
@@ -69,6 +70,22 @@ pub enum KeyFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingFault;
 
+/// What [`Host::take_shared`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedWqe {
+    /// The WQE with this index, `len_bytes` of it read.
+    Taken {
+        /// Index in the queue, which its CQE carries.
+        index: u16,
+        /// The queue's stride.
+        len_bytes: usize,
+    },
+    /// None is posted.
+    Empty,
+    /// The queue is in error, or is no more. The host reported why.
+    Broken,
+}
+
 /// How far a completion wakes software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
@@ -92,6 +109,8 @@ pub enum QpEvent {
     InvalidRequest = 0x10,
     /// The responder got a request without the right to memory.
     AccessViolation = 0x11,
+    /// A QP in ERR has taken its last WQE from its shared receive queue.
+    LastWqeReached = 0x13,
 }
 
 /// One entry of the GID table, as the sender of packets needs it.
@@ -217,6 +236,15 @@ pub trait Host {
 
     /// Doorbell record word 0 of the QP: count of receive WQEs posted, 16 bits.
     fn receive_counter(&mut self, qpn: Qpn) -> u16;
+
+    /// Whether the shared receive queue has a WQE posted.
+    fn shared_is_posted(&mut self, number: u32) -> bool;
+
+    /// Takes the next WQE of the shared receive queue into `wqe`, whose first 16 bytes are the next segment.
+    fn take_shared(&mut self, number: u32, wqe: &mut [u8]) -> SharedWqe;
+
+    /// The shared receive queue that an XRC request names; none if it is not of the domain.
+    fn xrc_queue(&self, number: u32, xrcd: u32) -> Option<SharedQueue>;
 
     /// Whether `right` covers `len` bytes from `addr` on, without touching them. Never asked for `len` 0.
     ///

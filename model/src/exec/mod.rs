@@ -1,6 +1,6 @@
-//! WQEs, the RC transport and datagrams.
+//! WQEs, and the transports: RC and XRC, UC, datagrams.
 //!
-//! One [`RcQp`] is the transport engine of one queue pair, requester and responder. It is a passive state
+//! One [`RcQp`] is the transport engine of one RC or XRC queue pair, requester and responder. It is a passive state
 //! machine over a [`Host`]:
 //!
 //! | call | when |
@@ -13,7 +13,7 @@
 //! | `next_deadline() -> Option<u64>`, `timer(host)` | a timer is due at that `Host::now` |
 //! | `state()`, `progress()` | for QUERY_QP; the engine itself may enter ERR |
 //!
-//! [`UdQp`] is the same for datagrams, without timers.
+//! [`UcQp`] is the same for UC and [`UdQp`] for datagrams, without timers.
 //!
 //! After every call but `next_deadline`, `state` and `progress`, call `run`. In ERR too: what is posted there,
 //! by doorbell or by receive counter, is flushed by `run`.
@@ -27,19 +27,23 @@ mod engine;
 pub mod host;
 mod psn;
 mod rc;
+mod receive;
 mod replies;
 mod requester;
 mod responder;
 mod timers;
+mod uc;
 mod ud;
 mod umr;
 mod wqe;
 
-pub use config::{Path, QpConfig, QpState, Service};
-pub(crate) use engine::Engine;
+pub use config::{Path, QpConfig, QpState, Service, SharedQueue};
+pub use engine::Engine;
 pub use host::{
-    Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station, Wake,
+    Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedWqe, SourceAddress, Station,
+    Wake,
 };
 pub use rc::{QpProgress, RcQp};
+pub use uc::UcQp;
 pub use ud::UdQp;
 pub use umr::{UmrFault, UmrList, UmrRequest};

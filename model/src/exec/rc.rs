@@ -1,4 +1,4 @@
-//! The transport engine of one RC queue pair.
+//! The transport engine of one RC or XRC queue pair.
 
 use super::{
     answers::Fatal,
@@ -34,7 +34,7 @@ pub struct QpProgress {
     pub cur_rnr_retry: u8,
 }
 
-/// One RC queue pair: requester, responder and their timers. See the [module](super).
+/// One RC or XRC queue pair: requester, responder and their timers. See the [module](super).
 #[derive(Debug)]
 pub struct RcQp {
     config: QpConfig,
@@ -79,8 +79,9 @@ impl RcQp {
             QpState::Rts if from == QpState::Rtr => self.requester.start(&self.config),
             QpState::Sqd if from != QpState::Sqd => self.drained_reported = false,
             QpState::Err => {
+                self.state = from;
                 self.responder.replies.abandon_data();
-                self.flush(host);
+                self.enter_error(host);
             }
             _ => {}
         }
@@ -101,7 +102,7 @@ impl RcQp {
         let headers = &packet.headers;
         let serves = matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
         let from_peer = headers.is_from(&self.config.path) && headers.bth.pkey == DEFAULT_PKEY;
-        if !serves || !from_peer || headers.bth.opcode.is_datagram() {
+        if !serves || !from_peer || headers.bth.opcode.transport() != Some(self.config.service.transport()) {
             return;
         }
         if !headers.bth.opcode.is_response() {
@@ -172,7 +173,7 @@ impl RcQp {
             rmsn: self.responder.msn,
             hw_sq_wqebb_counter: requester.fetch,
             sw_sq_wqebb_counter: requester.producer,
-            hw_rq_counter: self.responder.consumed,
+            hw_rq_counter: self.responder.queue.consumed,
             cur_retry_count: requester.retries_left,
             cur_rnr_retry: requester.rnr_retries_left,
         }
@@ -188,8 +189,11 @@ impl RcQp {
     }
 
     fn enter_error(&mut self, host: &mut dyn Host) {
-        self.state = QpState::Err;
+        let was = std::mem::replace(&mut self.state, QpState::Err);
         self.flush(host);
+        if was != QpState::Err && self.config.shared.is_some() {
+            host.event(self.config.qpn, QpEvent::LastWqeReached);
+        }
     }
 
     fn flush(&mut self, host: &mut dyn Host) {

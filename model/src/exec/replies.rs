@@ -4,11 +4,11 @@ use super::{
     answers::Fatal,
     config::QpConfig,
     courier::{Courier, right},
-    host::{Host, Need, QpEvent},
+    host::{Host, Need, QpEvent, Right},
     psn::distance,
 };
 use crate::wire::{Acknowledgement, Aeth, Opcode, Reth};
-use mlx5_direct::mlx5::ids::Psn;
+use mlx5_direct::mlx5::ids::{Pdn, Psn};
 use std::collections::VecDeque;
 
 /// A READ or atomic that was executed; kept in case the response is lost.
@@ -29,11 +29,24 @@ impl Record {
     }
 }
 
+/// A READ to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) first_psn: Psn,
+    pub(super) n_psns: u32,
+    pub(super) reth: Reth,
+    /// In whose name the memory is read.
+    pub(super) pd: Pdn,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Acknowledge(Acknowledgement),
-    Read { reth: Reth, n_psns: u32, sent: u32 },
-    Atomic { old: u64 },
+    /// Of which so many packets were sent.
+    Read(Read, u32),
+    Atomic {
+        old: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +100,8 @@ impl Replies {
     }
 
     /// Queues a READ's response.
-    pub(super) fn read(&mut self, psn: Psn, n_psns: u32, reth: Reth, msn: u32, again: bool) {
-        self.put(Reply { psn, msn, what: What::Read { reth, n_psns, sent: 0 }, again });
+    pub(super) fn read(&mut self, read: Read, msn: u32, again: bool) {
+        self.put(Reply { psn: read.first_psn, msn, what: What::Read(read, 0), again });
     }
 
     /// Queues an atomic's response.
@@ -104,7 +117,7 @@ impl Replies {
             return;
         }
         let end = |reply: &Reply| match reply.what {
-            What::Read { n_psns, .. } => reply.psn.plus(n_psns),
+            What::Read(read, _) => reply.psn.plus(read.n_psns),
             _ => reply.psn.plus(1),
         };
         let data = |reply: &Reply| !matches!(reply.what, What::Acknowledge(_));
@@ -140,14 +153,14 @@ impl Replies {
                 let aeth = Aeth::new(Acknowledgement::Ack, reply.msn);
                 courier.acknowledge(host, config, reply.psn, aeth, Some(old));
             }
-            What::Read { reth, n_psns, ref mut sent } => {
+            What::Read(read, ref mut sent) => {
                 let n = *sent;
                 *sent += 1;
-                let more = *sent < n_psns;
-                let (psn, msn) = (reply.psn.plus(n), reply.msn);
-                if !send_read_response(host, config, courier, reth, n, n_psns, psn, msn) {
+                let more = *sent < read.n_psns;
+                let msn = reply.msn;
+                if !send_read_response(host, config, courier, &read, n, msn) {
                     self.queue.clear();
-                    self.acknowledge(psn, Acknowledgement::AccessError, msn);
+                    self.acknowledge(read.first_psn.plus(n), Acknowledgement::AccessError, msn);
                     host.event(config.qpn, QpEvent::AccessViolation);
                     return Err(Fatal);
                 }
@@ -161,18 +174,17 @@ impl Replies {
     }
 }
 
-/// Sends response packet `n` of `n_psns`. Returns false if its memory can no longer be read.
-#[allow(clippy::too_many_arguments)]
+/// Sends response packet `n`. Returns false if its memory can no longer be read.
 fn send_read_response(
     host: &mut dyn Host,
     config: &QpConfig,
     courier: &mut Courier,
-    reth: Reth,
+    read: &Read,
     n: u32,
-    n_psns: u32,
-    psn: Psn,
     msn: u32,
 ) -> bool {
+    let Read { first_psn, n_psns, reth, pd } = *read;
+    let psn = first_psn.plus(n);
     let opcode = match (n == 0, n + 1 == n_psns) {
         (true, true) => Opcode::READ_RESPONSE_ONLY,
         (true, false) => Opcode::READ_RESPONSE_FIRST,
@@ -183,7 +195,7 @@ fn send_read_response(
     headers.aeth = Some(Aeth::new(Acknowledgement::Ack, msn));
     let offset = u64::from(n) * u64::from(config.mtu_bytes);
     let len = (u64::from(reth.len_bytes) - offset).min(u64::from(config.mtu_bytes)) as usize;
-    let right = right(config, reth.rkey, Need::RemoteRead);
+    let right = Right { pd, ..right(config, reth.rkey, Need::RemoteRead) };
     let sent = courier.send(host, &headers, len, |host, payload| match len {
         0 => Ok(()),
         _ => host.read(&right, reth.addr.wrapping_add(offset), payload),
@@ -214,12 +226,13 @@ mod tests {
     #[test]
     fn replies_to_duplicates_keep_the_order_of_psns() {
         let reth = Reth { addr: 0, rkey: 0, len_bytes: 8 };
+        let read = |psn, n_psns| Read { first_psn: Psn::new(psn), n_psns, reth, pd: Pdn::new(0) };
         let mut replies = Replies::default();
-        replies.read(Psn::new(10), 5, reth, 1, false);
+        replies.read(read(10, 5), 1, false);
         replies.acknowledge(Psn::new(15), Acknowledgement::Ack, 2);
-        replies.read(Psn::new(4), 3, reth, 1, true);
+        replies.read(read(4, 3), 1, true);
         replies.atomic(Psn::new(7), 0, 1, true);
-        replies.read(Psn::new(12), 3, reth, 1, true);
+        replies.read(read(12, 3), 1, true);
         assert_eq!(psns(&replies), [4, 7, 12, 15]);
         let again: Vec<bool> = replies.queue.iter().map(|reply| reply.again).collect();
         assert_eq!(again, [true, true, false, false], "a READ asked for again still holds its resource");

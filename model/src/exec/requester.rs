@@ -260,10 +260,24 @@ impl Requester {
         }
         request.sent += 1;
         self.in_flight += 1;
-        if self.ack_deadline.is_none() {
+        if self.ack_deadline.is_none() && config.service.is_acknowledged() {
             self.ack_deadline = ack_timeout_ns(config.path.ack_timeout).map(|ns| host.now() + ns);
         }
         true
+    }
+
+    /// Nothing will acknowledge what was sent: it is done.
+    pub(super) fn forget_sent(&mut self, host: &mut dyn Host, config: &QpConfig) {
+        self.in_flight = 0;
+        while let Some(head) = self.pending.front_mut()
+            && head.n_psns > 0
+        {
+            head.acked = head.sent;
+            if head.sent < head.n_psns {
+                return;
+            }
+            self.complete_head(host, config);
+        }
     }
 
     /// Takes the oldest request out, done.
@@ -434,10 +448,12 @@ fn send_data(
     let len = (wqe.len_bytes - offset).min(u64::from(config.mtu_bytes));
     headers.reth = Some(Reth { addr: wqe.raddr, rkey: wqe.rkey, len_bytes: wqe.len_bytes as u32 });
     (headers.imm, headers.invalidate) = (Some(wqe.imm), Some(wqe.imm));
+    headers.xrc_srqn = Some(wqe.xrc_srqn);
     headers.bth.solicited = n == last && wqe.solicited;
     // Often enough that the window never closes for want of an acknowledgement.
     let every = (1u32 << config.log_ack_req_freq.min(31)).min(WINDOW_PACKETS / 4);
-    headers.bth.ack_req = n == last || (n + 1).is_multiple_of(every) || window_full;
+    headers.bth.ack_req =
+        config.service.is_acknowledged() && (n == last || (n + 1).is_multiple_of(every) || window_full);
     let right = right(config, 0, Need::LocalRead);
     courier.send(host, &headers, len as usize, |host, payload| {
         for_each_part(&wqe.pieces, offset, len, |part, range| match part {
@@ -473,6 +489,7 @@ fn send_read_or_atomic(
     let (addr, rkey) = (wqe.raddr.wrapping_add(done), wqe.rkey);
     headers.reth = Some(Reth { addr, rkey, len_bytes: wqe.len_bytes.saturating_sub(done) as u32 });
     headers.atomic = Some(AtomicEth { addr, rkey, swap_or_add: wqe.swap_add, compare: wqe.compare });
+    headers.xrc_srqn = Some(wqe.xrc_srqn);
     headers.bth.ack_req = true;
     courier.send(host, &headers, 0, |_, _| Ok(()))
 }

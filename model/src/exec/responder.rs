@@ -1,23 +1,23 @@
 //! The receiving half of an RC QP: executes requests, once each and in order.
 
 use super::{
-    answers::{Fatal, scatter},
+    answers::Fatal,
     completion::{self, Failure},
-    config::QpConfig,
+    config::{QpConfig, Service, SharedQueue},
     courier::right,
-    host::{Host, Need, QpEvent, Ring, Rule},
+    host::{Host, Need, QpEvent, Right},
     psn::{distance, n_packets},
-    replies::{Record, Replies},
-    wqe::{Piece, read_scatter_list},
+    receive::{Missing, ReceiveQueue, Taken},
+    replies::{Read, Record, Replies},
 };
 use crate::wire::{Acknowledgement, Opcode, Packet};
-use mlx5_direct::mlx5::ids::Psn;
+use mlx5_direct::mlx5::ids::{Pdn, Psn};
 
 /// A message of which the first packet came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
-    /// A SEND, into the receive WQE with this counter.
-    Send { wqe_counter: u16, done: u64 },
+    /// A SEND, into this receive WQE.
+    Send { taken: Taken, done: u64 },
     /// A WRITE, of `len` bytes to `addr`.
     Write { rkey: u32, addr: u64, len: u64, done: u64 },
 }
@@ -34,22 +34,51 @@ pub(super) enum Refusal {
 const INVALID: Refusal = Refusal::Final(Acknowledgement::InvalidRequest, Some(QpEvent::InvalidRequest));
 const NO_ACCESS: Refusal = Refusal::Final(Acknowledgement::AccessError, Some(QpEvent::AccessViolation));
 
+impl From<Missing> for Refusal {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::NoQueue => INVALID,
+            Missing::Empty => Self::NotReady,
+            Missing::Broken => Self::Final(Acknowledgement::OperationalError, None),
+        }
+    }
+}
+
+/// On whose behalf a request is executed.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    /// Shared receive queue that serves it.
+    shared: Option<SharedQueue>,
+    /// Protection domain of remote access.
+    pd: Pdn,
+}
+
+impl Target {
+    /// The QP's own, or for XRC that of the shared receive queue which the request names.
+    fn of(host: &dyn Host, config: &QpConfig, packet: &Packet<'_>) -> Option<Self> {
+        if config.service != Service::Extended {
+            return Some(Self { shared: config.shared, pd: config.pd });
+        }
+        let queue = host.xrc_queue(packet.headers.xrc_srqn?, config.xrcd)?;
+        Some(Self { shared: Some(queue), pd: queue.pd })
+    }
+
+    const fn right(&self, config: &QpConfig, key: u32, need: Need) -> Right {
+        Right { pd: self.pd, ..right(config, key, need) }
+    }
+}
+
 /// The receive queue's side of a QP.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
     pub(super) expected: Psn,
     pub(super) msn: u32,
-    /// Counter of receive WQEs taken.
-    pub(super) consumed: u16,
+    pub(super) queue: ReceiveQueue,
     pub(super) replies: Replies,
     message: Option<Message>,
-    /// Scatter list of the receive WQE in use, and its length.
-    pieces: Vec<Piece>,
-    capacity: u64,
     /// The gap in the sequence was reported; what follows is dropped until it is filled.
     nak_sent: bool,
     heard: bool,
-    overrun_reported: Option<u16>,
 }
 
 impl Responder {
@@ -114,7 +143,8 @@ impl Responder {
         config: &QpConfig,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
-        let opcode = packet.headers.bth.opcode;
+        let opcode = packet.headers.bth.opcode.operation();
+        let target = Target::of(host, config, packet).ok_or(INVALID)?;
         let continues = opcode.is_middle() || opcode.is_last();
         let in_sequence = match self.message {
             None => !continues,
@@ -132,10 +162,10 @@ impl Responder {
             return Err(INVALID);
         }
         match opcode {
-            _ if opcode.is_send() => self.execute_send(host, config, packet),
-            _ if opcode.is_write() => self.execute_write(host, config, packet),
-            Opcode::READ_REQUEST => self.execute_read(host, config, packet),
-            _ => self.execute_atomic(host, config, packet),
+            _ if opcode.is_send() => self.execute_send(host, config, target, packet),
+            _ if opcode.is_write() => self.execute_write(host, config, target, packet),
+            Opcode::READ_REQUEST => self.execute_read(host, config, target, packet),
+            _ => self.execute_atomic(host, config, target, packet),
         }
     }
 
@@ -143,27 +173,28 @@ impl Responder {
         &mut self,
         host: &mut dyn Host,
         config: &QpConfig,
+        target: Target,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
-        let (wqe_counter, done) = match self.message {
-            Some(Message::Send { wqe_counter, done }) => (wqe_counter, done),
-            _ => (self.take_receive(host, config)?, 0),
+        let (taken, done) = match self.message {
+            Some(Message::Send { taken, done }) => (taken, done),
+            _ => (self.queue.take(host, config, target.shared)?, 0),
         };
         let headers = &packet.headers;
         let total = done + packet.payload.len() as u64;
         let mut fail = |host: &mut dyn Host, failure, what, event| {
-            completion::receive_failed(host, config, wqe_counter, failure);
+            completion::receive_failed(host, config, &taken, failure);
             self.message = None;
             Err(Refusal::Final(what, event))
         };
-        if total > self.capacity || total > 1 << config.log_msg_max {
+        if total > self.queue.capacity || total > 1 << config.log_msg_max {
             return fail(host, Failure::LOCAL_LENGTH, Acknowledgement::InvalidRequest, None);
         }
-        if scatter(host, config, &self.pieces, done, packet.payload).is_err() {
+        if self.queue.scatter(host, config, &taken, done, packet.payload).is_err() {
             return fail(host, Failure::RECEIVE_PROTECTION, Acknowledgement::OperationalError, None);
         }
         if headers.bth.opcode.is_first() || headers.bth.opcode.is_middle() {
-            self.message = Some(Message::Send { wqe_counter, done: total });
+            self.message = Some(Message::Send { taken, done: total });
             return Ok(1);
         }
         if let Some(rkey) = headers.invalidate
@@ -173,7 +204,7 @@ impl Responder {
         }
         self.message = None;
         self.count_message();
-        completion::receive_done(host, config, headers, wqe_counter, total);
+        completion::receive_done(host, config, headers, &taken, total);
         Ok(1)
     }
 
@@ -181,10 +212,11 @@ impl Responder {
         &mut self,
         host: &mut dyn Host,
         config: &QpConfig,
+        target: Target,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
         let headers = &packet.headers;
-        let opcode = headers.bth.opcode;
+        let opcode = headers.bth.opcode.operation();
         let (rkey, addr, len, done) = match (self.message, headers.reth) {
             (Some(Message::Write { rkey, addr, len, done }), _) => (rkey, addr, len, done),
             (_, Some(reth)) => (reth.rkey, reth.addr, u64::from(reth.len_bytes), 0),
@@ -197,10 +229,10 @@ impl Responder {
         }
         // The receive WQE must be there before anything is written.
         let with_imm = headers.imm.is_some();
-        if with_imm && !self.has_receive(host, config) {
-            return Err(if config.n_receive_wqes == 0 { INVALID } else { Refusal::NotReady });
+        if with_imm {
+            self.queue.ready(host, config, target.shared)?;
         }
-        let right = right(config, rkey, Need::RemoteWrite);
+        let right = target.right(config, rkey, Need::RemoteWrite);
         let first = self.message.is_none();
         let allowed = !first || len == 0 || host.check(&right, addr, len).is_ok();
         let written = allowed
@@ -208,8 +240,8 @@ impl Responder {
                 || host.write(&right, addr.wrapping_add(done), packet.payload).is_ok());
         if !written {
             self.message = None;
-            if with_imm && let Ok(wqe_counter) = self.take_receive(host, config) {
-                completion::receive_failed(host, config, wqe_counter, Failure::LOCAL_ACCESS);
+            if with_imm && let Ok(taken) = self.queue.take(host, config, target.shared) {
+                completion::receive_failed(host, config, &taken, Failure::LOCAL_ACCESS);
             }
             return Err(NO_ACCESS);
         }
@@ -219,8 +251,8 @@ impl Responder {
         }
         self.message = None;
         if with_imm {
-            let wqe_counter = self.take_receive(host, config)?;
-            completion::receive_done(host, config, headers, wqe_counter, len);
+            let taken = self.queue.take(host, config, target.shared)?;
+            completion::receive_done(host, config, headers, &taken, len);
         }
         self.count_message();
         Ok(1)
@@ -230,6 +262,7 @@ impl Responder {
         &mut self,
         host: &mut dyn Host,
         config: &QpConfig,
+        target: Target,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
         let Some(reth) = packet.headers.reth else { return Err(INVALID) };
@@ -237,14 +270,15 @@ impl Responder {
         if !config.remote_read || len > 1 << config.log_msg_max || !self.replies.has_room(config) {
             return Err(INVALID);
         }
-        if len > 0 && host.check(&right(config, reth.rkey, Need::RemoteRead), reth.addr, len).is_err() {
+        if len > 0 && host.check(&target.right(config, reth.rkey, Need::RemoteRead), reth.addr, len).is_err()
+        {
             return Err(NO_ACCESS);
         }
         self.count_message();
         let n_psns = n_packets(len, config.mtu_bytes);
         let first_psn = packet.headers.bth.psn;
         self.replies.record(config, Record::Read { first_psn, n_psns });
-        self.replies.read(first_psn, n_psns, reth, self.msn, false);
+        self.replies.read(Read { first_psn, n_psns, reth, pd: target.pd }, self.msn, false);
         Ok(n_psns)
     }
 
@@ -252,19 +286,20 @@ impl Responder {
         &mut self,
         host: &mut dyn Host,
         config: &QpConfig,
+        target: Target,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
         let Some(eth) = packet.headers.atomic else { return Err(INVALID) };
         if !config.remote_atomic || !eth.addr.is_multiple_of(8) || !self.replies.has_room(config) {
             return Err(INVALID);
         }
-        let swap = packet.headers.bth.opcode == Opcode::COMPARE_SWAP;
+        let swap = packet.headers.bth.opcode.operation() == Opcode::COMPARE_SWAP;
         let mut update = |old: u64| match swap {
             true if old == eth.compare => eth.swap_or_add,
             true => old,
             false => old.wrapping_add(eth.swap_or_add),
         };
-        let right = right(config, eth.rkey, Need::RemoteAtomic);
+        let right = target.right(config, eth.rkey, Need::RemoteAtomic);
         let Ok(old) = host.atomic(&right, eth.addr, &mut update) else { return Err(NO_ACCESS) };
         self.count_message();
         let psn = packet.headers.bth.psn;
@@ -276,20 +311,24 @@ impl Responder {
     /// A request that was executed before: answered again, never executed again.
     fn duplicate(&mut self, host: &mut dyn Host, config: &QpConfig, packet: &Packet<'_>) {
         let bth = &packet.headers.bth;
+        let Some(target) = Target::of(host, config, packet) else { return };
         match self.replies.find(bth.psn) {
             Some(Record::Atomic { psn, old }) if packet.headers.atomic.is_some() => {
                 self.replies.atomic(psn, old, self.msn, true);
             }
             Some(Record::Read { first_psn, n_psns }) => {
-                let Some(reth) = packet.headers.reth.filter(|_| bth.opcode == Opcode::READ_REQUEST) else {
+                let Some(reth) =
+                    packet.headers.reth.filter(|_| bth.opcode.operation() == Opcode::READ_REQUEST)
+                else {
                     return;
                 };
                 let n = n_packets(u64::from(reth.len_bytes), config.mtu_bytes);
                 let ends = distance(bth.psn, first_psn) as u32 + n;
-                let right = right(config, reth.rkey, Need::RemoteRead);
+                let right = target.right(config, reth.rkey, Need::RemoteRead);
                 let len = u64::from(reth.len_bytes);
                 if ends == n_psns && (len == 0 || host.check(&right, reth.addr, len).is_ok()) {
-                    self.replies.read(bth.psn, n, reth, self.msn, true);
+                    let read = Read { first_psn: bth.psn, n_psns: n, reth, pd: target.pd };
+                    self.replies.read(read, self.msn, true);
                 }
             }
             _ if bth.ack_req && (bth.opcode.is_send() || bth.opcode.is_write()) => {
@@ -303,73 +342,11 @@ impl Responder {
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
 
-    /// Scatter list of the receive WQE in use.
-    pub(super) fn pieces(&self) -> &[Piece] {
-        &self.pieces
-    }
-
-    /// Bytes that it takes.
-    pub(super) const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn has_receive(&mut self, host: &mut dyn Host, config: &QpConfig) -> bool {
-        let posted = host.receive_counter(config.qpn);
-        let n = posted.wrapping_sub(self.consumed);
-        if u32::from(n) > config.n_receive_wqes && self.overrun_reported != Some(posted) {
-            self.overrun_reported = Some(posted);
-            let (consumed, room) = (self.consumed, config.n_receive_wqes);
-            host.violation(
-                config.qpn,
-                Rule::ReceiveQueueOverrun,
-                format_args!("counter {posted}: {n} WQEs after {consumed}, the ring has {room}"),
-            );
-        }
-        n > 0 && config.n_receive_wqes > 0
-    }
-
-    /// Takes the next receive WQE and reads its scatter list.
-    pub(super) fn take_receive(&mut self, host: &mut dyn Host, config: &QpConfig) -> Result<u16, Refusal> {
-        if config.n_receive_wqes == 0 {
-            return Err(INVALID);
-        }
-        if !self.has_receive(host, config) {
-            return Err(Refusal::NotReady);
-        }
-        let counter = self.consumed;
-        self.consumed = counter.wrapping_add(1);
-        let mut wqe = [0; 2048];
-        let stride = (config.receive_stride_bytes as usize).min(wqe.len());
-        let slot = (u32::from(counter) & (config.n_receive_wqes - 1)) as usize;
-        let wqe = &mut wqe[..stride];
-        let broken = |host: &mut dyn Host| {
-            host.event(config.qpn, QpEvent::WqCatastrophic);
-            completion::receive_failed(host, config, counter, Failure::LOCAL_QP_OP);
-            Err(Refusal::Final(Acknowledgement::OperationalError, None))
-        };
-        if host.read_ring(config.qpn, Ring::Receive, slot * stride, wqe).is_err() {
-            return broken(host);
-        }
-        match read_scatter_list(wqe, &mut self.pieces) {
-            Ok(capacity) => {
-                self.capacity = capacity;
-                Ok(counter)
-            }
-            Err((rule, text)) => {
-                host.violation(config.qpn, rule, format_args!("{text}"));
-                broken(host)
-            }
-        }
-    }
-
     /// Completes all posted receive WQEs as flushed, in order.
     pub(super) fn flush(&mut self, host: &mut dyn Host, config: &QpConfig) {
-        if let Some(Message::Send { wqe_counter, .. }) = self.message.take() {
-            completion::receive_failed(host, config, wqe_counter, Failure::FLUSH);
+        if let Some(Message::Send { taken, .. }) = self.message.take() {
+            completion::receive_failed(host, config, &taken, Failure::FLUSH);
         }
-        while self.has_receive(host, config) {
-            completion::receive_failed(host, config, self.consumed, Failure::FLUSH);
-            self.consumed = self.consumed.wrapping_add(1);
-        }
+        self.queue.flush(host, config);
     }
 }

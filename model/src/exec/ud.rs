@@ -3,14 +3,13 @@
 //! A SEND is one packet, and done when it is sent. What arrives is preceded by 40 bytes of network header.
 
 use super::{
-    answers::scatter,
     completion::{self, Failure},
     config::{Path, QpConfig, QpState},
     courier::{Courier, right},
-    host::{Host, Need, Rule},
+    host::{Host, Need, QpEvent, Rule},
     rc::QpProgress,
+    receive::{Missing, ReceiveQueue},
     requester::Requester,
-    responder::Responder,
     wqe::{Piece, SendWqe, for_each_part},
 };
 use crate::wire::{
@@ -28,7 +27,7 @@ pub struct UdQp {
     config: QpConfig,
     state: QpState,
     requester: Requester,
-    responder: Responder,
+    queue: ReceiveQueue,
     courier: Courier,
 }
 
@@ -39,7 +38,7 @@ impl UdQp {
             config,
             state: QpState::Rst,
             requester: Requester::default(),
-            responder: Responder::default(),
+            queue: ReceiveQueue::default(),
             courier: Courier::default(),
         }
     }
@@ -49,6 +48,11 @@ impl UdQp {
         self.state
     }
 
+    /// Its attributes.
+    pub const fn config(&self) -> &QpConfig {
+        &self.config
+    }
+
     /// Takes new attributes, and a state that the host found a legal transition to.
     pub fn set_state(&mut self, host: &mut dyn Host, state: QpState, config: QpConfig) {
         let from = std::mem::replace(&mut self.state, state);
@@ -56,7 +60,10 @@ impl UdQp {
         match state {
             QpState::Rst => *self = Self::new(config),
             QpState::Rts if from == QpState::Rtr => self.requester.start(&self.config),
-            QpState::Err => self.flush(host),
+            QpState::Err => {
+                self.state = from;
+                self.enter_error(host);
+            }
             _ => {}
         }
     }
@@ -79,25 +86,28 @@ impl UdQp {
         if !receives || headers.bth.pkey != DEFAULT_PKEY || deth.qkey != self.config.qkey {
             return;
         }
-        let Ok(counter) = self.responder.take_receive(host, &self.config) else { return };
+        let taken = match self.queue.take(host, &self.config, self.config.shared) {
+            Ok(taken) => taken,
+            Err(Missing::Broken) => return self.enter_error(host),
+            Err(Missing::NoQueue | Missing::Empty) => return,
+        };
         let len_bytes = GRH_BYTES + packet.payload.len();
         let config = &self.config;
-        let result = if self.responder.capacity() < len_bytes as u64 {
+        let result = if self.queue.capacity < len_bytes as u64 {
             Err(Failure::LOCAL_LENGTH)
         } else {
             // The 40 bytes are skipped where there is no header to put into them.
             let grh = headers.grh(packet.payload.len());
-            let pieces = self.responder.pieces();
-            grh.map_or(Ok(()), |grh| scatter(host, config, pieces, 0, &grh))
-                .and_then(|()| scatter(host, config, pieces, GRH_BYTES as u64, packet.payload))
+            let queue = &self.queue;
+            grh.map_or(Ok(()), |grh| queue.scatter(host, config, &taken, 0, &grh))
+                .and_then(|()| queue.scatter(host, config, &taken, GRH_BYTES as u64, packet.payload))
                 .map_err(|_| Failure::RECEIVE_PROTECTION)
         };
         match result {
-            Ok(()) => completion::receive_done(host, config, headers, counter, len_bytes as u64),
+            Ok(()) => completion::receive_done(host, config, headers, &taken, len_bytes as u64),
             Err(failure) => {
-                completion::receive_failed(host, config, counter, failure);
-                self.state = QpState::Err;
-                self.flush(host);
+                completion::receive_failed(host, config, &taken, failure);
+                self.enter_error(host);
             }
         }
     }
@@ -181,19 +191,27 @@ impl UdQp {
         QpProgress {
             next_send_psn: requester.next_psn,
             last_acked_psn: requester.next_psn,
-            next_rcv_psn: self.responder.expected,
-            rmsn: self.responder.msn,
+            next_rcv_psn: Psn::new(0),
+            rmsn: 0,
             hw_sq_wqebb_counter: requester.fetch,
             sw_sq_wqebb_counter: requester.producer,
-            hw_rq_counter: self.responder.consumed,
+            hw_rq_counter: self.queue.consumed,
             cur_retry_count: 0,
             cur_rnr_retry: 0,
         }
     }
 
+    fn enter_error(&mut self, host: &mut dyn Host) {
+        let was = std::mem::replace(&mut self.state, QpState::Err);
+        self.flush(host);
+        if was != QpState::Err && self.config.shared.is_some() {
+            host.event(self.config.qpn, QpEvent::LastWqeReached);
+        }
+    }
+
     fn flush(&mut self, host: &mut dyn Host) {
         self.requester.flush(host, &self.config);
-        self.responder.flush(host, &self.config);
+        self.queue.flush(host, &self.config);
     }
 }
 

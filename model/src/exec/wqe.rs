@@ -5,7 +5,7 @@ use mlx5_direct::{
     mlx5::{ids::Qpn, layout::Layout},
     wqe::{
         AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SEGMENT_BYTES,
-        SendOpcode, WQEBB_BYTES,
+        SendOpcode, WQEBB_BYTES, XrcSeg,
     },
 };
 
@@ -77,6 +77,7 @@ pub(super) struct SendWqe {
     pub(super) swap_add: u64,
     pub(super) compare: u64,
     pub(super) av: Option<AvSeg>,
+    pub(super) xrc_srqn: u32,
     pub(super) pieces: Vec<Piece>,
     pub(super) inline: Vec<u8>,
     pub(super) len_bytes: u64,
@@ -140,6 +141,12 @@ impl SendWqe {
             self.av = Some(av);
             at += size_of::<AvSeg>();
         }
+        if service == Service::Extended {
+            let segment = need(bytes, at, "XRC")?;
+            reserved::<XrcSeg>(&segment)?;
+            self.xrc_srqn = XrcSeg::from_bytes(segment).xrc_srqn();
+            at += SEGMENT_BYTES;
+        }
         if opcode.has_raddr() {
             let raddr = RaddrSeg::from_bytes(need(bytes, at, "remote address")?);
             reserved::<RaddrSeg>(&bytes[at..at + 16])?;
@@ -163,7 +170,7 @@ impl SendWqe {
         let broken = |rule, text| Err((rule, text));
         use SendOpcode as Op;
         let executed = match service {
-            Service::Connected => matches!(
+            Service::Connected | Service::Extended => matches!(
                 ctrl.opcode(),
                 Op::NOP
                     | Op::SEND
@@ -175,6 +182,10 @@ impl SendWqe {
                     | Op::ATOMIC_CS
                     | Op::ATOMIC_FA
                     | Op::UMR
+            ),
+            Service::Unacknowledged => matches!(
+                ctrl.opcode(),
+                Op::NOP | Op::SEND | Op::SEND_IMM | Op::RDMA_WRITE | Op::RDMA_WRITE_IMM
             ),
             Service::Datagram => matches!(ctrl.opcode(), Op::NOP | Op::SEND | Op::SEND_IMM),
             Service::Registration => matches!(ctrl.opcode(), Op::NOP | Op::UMR),

@@ -4,8 +4,8 @@
 use super::Function;
 use crate::{
     exec::{
-        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SourceAddress, Station,
-        UmrFault, UmrRequest, Wake,
+        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedQueue, SharedWqe,
+        SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
     strict::{self, Queue, Violation},
     trace::Kind,
@@ -113,6 +113,18 @@ impl Host for FunctionHost<'_> {
             }
             None => 0,
         }
+    }
+
+    fn shared_is_posted(&mut self, number: u32) -> bool {
+        self.function.srq_posted(number) > 0
+    }
+
+    fn take_shared(&mut self, number: u32, wqe: &mut [u8]) -> SharedWqe {
+        self.function.take_srq_wqe(number, wqe)
+    }
+
+    fn xrc_queue(&self, number: u32, xrcd: u32) -> Option<SharedQueue> {
+        self.function.xrc_queue(number, xrcd)
     }
 
     fn check(&mut self, right: &Right, addr: u64, len: u64) -> Result<(), KeyFault> {

@@ -29,6 +29,7 @@ mod reg;
 mod roce;
 mod rq;
 mod sq;
+mod srq;
 mod table;
 mod tir;
 mod umr;
@@ -106,8 +107,7 @@ pub(crate) struct Function {
     qps: Table<Qp>,
     sqs: Table<sq::Sq>,
     rqs: Table<rq::Rq>,
-    rmps: Table<rq::Rmp>,
-    xrc_srqs: Table<rq::XrcSrq>,
+    srqs: Table<srq::Srq>,
     rqts: Table<tir::Rqt>,
     tirs: Table<tir::Tir>,
     tiss: Table<tir::Tis>,
@@ -160,8 +160,7 @@ impl Function {
             qps: Table::new(qp::FIRST_QPN, 1 << caps::LOG_MAX_QP),
             sqs: Table::new(sq::FIRST_SQN, 1 << caps::LOG_MAX_OBJECTS),
             rqs: Table::new(rq::FIRST_RQN, 1 << caps::LOG_MAX_OBJECTS),
-            rmps: Table::new(rq::FIRST_RMPN, 1 << caps::LOG_MAX_OBJECTS),
-            xrc_srqs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
+            srqs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             rqts: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             tirs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             tiss: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
@@ -194,11 +193,10 @@ impl Function {
         self.tirs.clear();
         self.tiss.clear();
         self.rqts.clear();
-        self.xrc_srqs.clear();
-        self.rmps.clear();
         self.rqs.clear();
         self.sqs.clear();
         self.qps.clear();
+        self.srqs.clear();
         self.cqs.clear();
         self.eqs.clear();
         self.mkeys.clear();

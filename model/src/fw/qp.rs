@@ -56,11 +56,11 @@ impl Qp {
         let stride_bytes = 16u64 << context.log_rq_stride();
         let n_receive_wqes = match context.rq_type() {
             RqType::NON_ZERO_RQ => 1 << context.log_rq_size(),
-            RqType::ZERO_LEN_RQ => 0,
+            RqType::ZERO_LEN_RQ | RqType::SRQ_RQ => 0,
             _ => return Err(Refusal::RQ_TYPE),
         };
         service(context.st()).ok_or(Refusal::SERVICE_TYPE)?;
-        if n_send_wqebbs == 0 && n_receive_wqes == 0 {
+        if n_send_wqebbs == 0 && n_receive_wqes == 0 && context.rq_type() != RqType::SRQ_RQ {
             return Err(Refusal::QP_NO_QUEUE);
         }
         if context.log_sq_size().max(context.log_rq_size()) > caps::LOG_MAX_QP_SZ {
@@ -116,6 +116,8 @@ impl Qp {
             n_send_wqebbs: self.n_send_wqebbs,
             n_receive_wqes: self.n_receive_wqes,
             receive_stride_bytes: 16 << context.log_rq_stride(),
+            shared: None,
+            xrcd: context.xrcd(),
             remote_qpn: context.remote_qpn(),
             mtu_bytes: context.mtu().bytes().unwrap_or(1024),
             log_msg_max: context.log_msg_max(),
@@ -242,6 +244,8 @@ impl Qp {
 fn service(st: ServiceType) -> Option<Service> {
     match st {
         ServiceType::RC => Some(Service::Connected),
+        ServiceType::UC => Some(Service::Unacknowledged),
+        ServiceType::XRC => Some(Service::Extended),
         ServiceType::UD | ServiceType::QP0 | ServiceType::QP1 => Some(Service::Datagram),
         ServiceType::REG_UMR => Some(Service::Registration),
         _ => None,
@@ -277,10 +281,15 @@ impl Function {
         if input.wq_umem_valid() || context.dbr_umem_valid() {
             return Err(Refusal::UMEM);
         }
-        self.check_record(context.dbr_addr())?;
-        if !self.uars.contains(context.uar_page().get()) {
+        // An XRC target has no queue of its own, so Linux gives it neither record nor UAR page.
+        let targets = context.no_sq() && context.rq_type() == RqType::SRQ_RQ;
+        if !targets {
+            self.check_record(context.dbr_addr())?;
+        }
+        if !targets && !self.uars.contains(context.uar_page().get()) {
             return Err(Refusal::NO_SUCH_UAR);
         }
+        self.check_shared(&context)?;
         for cqn in [context.cqn_snd(), context.cqn_rcv()] {
             if !self.cqs.contains(cqn.get()) {
                 return Err(Refusal::NO_SUCH_CQ);
@@ -308,9 +317,26 @@ impl Function {
         if let Some(page) = self.uars.get_mut(context.uar_page().get()) {
             count(&mut page.n_users);
         }
+        if context.rq_type() == RqType::SRQ_RQ
+            && let Some(srq) = self.srqs.get_mut(context.srqn_rmpn_xrqn())
+        {
+            count(&mut srq.n_users);
+        }
+        if context.st() == ServiceType::XRC
+            && let Some(xrcd) = self.xrcds.get_mut(context.xrcd())
+        {
+            count(&mut xrcd.n_users);
+        }
         if let Some(pd) = self.pds.get_mut(context.pd().get()) {
             count(&mut pd.n_users);
         }
+    }
+
+    /// The shared receive queue and the XRC domain must exist where they are used. Linux names some in every QP.
+    fn check_shared(&self, context: &Qpc) -> Result<(), Refusal> {
+        let xrc = context.st() == ServiceType::XRC;
+        let srq = context.rq_type() != RqType::SRQ_RQ || self.srqs.contains(context.srqn_rmpn_xrqn());
+        if srq && (!xrc || self.xrcds.contains(context.xrcd())) { Ok(()) } else { Err(Refusal::QP_SRQ) }
     }
 
     pub(super) fn query_qp(&mut self, input: &Input<'_>) -> Output {

@@ -7,7 +7,7 @@ use super::{
     qp::wire_state,
     refusal::Refusal,
 };
-use crate::exec::QpState;
+use crate::exec::{QpConfig, QpState};
 use mlx5_direct::mlx5::{
     cmd::{CmdOpcode, Init2rtrQpIn, MboxIn, Qp2errIn},
     context::Qpc,
@@ -298,12 +298,13 @@ impl Function {
 
     /// Stores the context and tells the engine.
     fn enter(&mut self, number: u32, to: QpState, context: Qpc) {
+        let shared = self.shared_queue_of(&context);
         let Some(qp) = self.qps.get_mut(number) else { return };
         qp.context = context.with_state(wire_state(to));
         if to == Rst {
             qp.forget_posted();
         }
-        let config = qp.config(Qpn::new(number));
+        let config = QpConfig { shared, ..qp.config(Qpn::new(number)) };
         self.with_engine(number, |engine, host| engine.set_state(host, to, config));
         self.ready.insert(number);
     }

@@ -86,12 +86,13 @@ refusals! {
     MKEY_LENGTH = 0x4d0061 BAD_PARAM_ERR "the mkey's length wraps or is above log_max_mrw_sz",
     MKEY_TRANSLATION = 0x4d0062 BAD_PARAM_ERR "the translation list does not cover the mkey's range",
 
-    SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UD, QP0, QP1 and REG_UMR queue pairs only",
+    SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UC, XRC, UD, QP0, QP1 and REG_UMR queue pairs only",
     QP_NO_QUEUE = 0x4d0071 BAD_PARAM_ERR "the QP has neither send nor receive queue",
     RQ_STRIDE = 0x4d0072 BAD_PARAM_ERR "the receive stride is above max_wqe_sz_rq",
-    RQ_TYPE = 0x4d0073 BAD_PARAM_ERR "the model has no shared receive queues",
+    RQ_TYPE = 0x4d0073 BAD_PARAM_ERR "rq_type is none of a queue of its own, a shared one and none",
     QP_TRANSITION = 0x4d0074 BAD_QP_STATE_ERR "the QP's state does not allow this transition",
     QP_MTU = 0x4d0075 BAD_PARAM_ERR "the path MTU is unknown or above the port's",
+    QP_SRQ = 0x4d007c BAD_RES_ERR "the shared receive queue or XRC domain does not exist",
     QP_OPT_PARAM = 0x4d0076 BAD_PARAM_ERR "opt_param_mask has a bit that the transition does not take",
     QP_GID_INDEX = 0x4d0077 BAD_PARAM_ERR "src_addr_index is outside the RoCE address table",
     QP_READS = 0x4d0078 BAD_PARAM_ERR "log_sra_max or log_rra_max is above the capability",
@@ -109,6 +110,7 @@ refusals! {
     WQ_TYPE = 0x4d00a1 BAD_PARAM_ERR "the model has no striding work queues",
     SQ_STRIDE = 0x4d00a2 BAD_PARAM_ERR "the stride of a send queue is not 64 bytes",
     SQ_TIS = 0x4d00a3 BAD_PARAM_ERR "a send queue has one TIS or none",
+    SRQ_LIMIT = 0x4d00a5 BAD_PARAM_ERR "the limit is not below the number of WQEs",
     RQT_SIZE = 0x4d00a4 BAD_PARAM_ERR "rqt_actual_size is above rqt_max_size, or that above the capability",
 
     FLOW_TABLE_TYPE = 0x4d00b0 BAD_PARAM_ERR "the model steers received Ethernet frames only",

@@ -1,27 +1,19 @@
-//! Receive queues of raw Ethernet, and shared ones (RMP, XRC SRQ): kept and checked. Nothing arrives on them yet.
+//! Receive queues of raw Ethernet: kept and checked. Nothing arrives on them yet.
 #![forbid(unsafe_code)]
 
 use super::{
     Function,
-    buffer::Buffer,
-    caps,
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
     wq::{WqState, wq_buffer},
 };
 use mlx5_direct::mlx5::{
-    cmd::{
-        CreateRmpIn, CreateRmpOut, CreateRqIn, CreateRqOut, CreateXrcSrqIn, CreateXrcSrqOut, DestroyRmpIn,
-        DestroyRqIn, DestroyXrcSrqIn, ModifyRqIn, QueryRmpIn, QueryRmpOut, QueryRqIn, QueryRqOut,
-        QueryXrcSrqIn, QueryXrcSrqOut,
-    },
-    context::{Rmpc, Rqc, XrcSrqc},
+    cmd::{CreateRqIn, CreateRqOut, DestroyRqIn, ModifyRqIn, QueryRqIn, QueryRqOut},
+    context::Rqc,
 };
 
 /// First RQ number.
 pub(crate) const FIRST_RQN: u32 = 0x80_0000;
-/// First RMP number. Linux keeps RMPs and XRC SRQs in one table by number, so they share a space.
-pub(crate) const FIRST_RMPN: u32 = 0x10_0000;
 /// `mem_rq_type`: in a shared pool.
 const IN_RMP: u8 = 1;
 /// `modify_bitmask` of MODIFY_RQ: VLAN stripping, FCS, counter set.
@@ -34,20 +26,6 @@ const COUNTER_SET: u64 = 1 << 3;
 pub(crate) struct Rq {
     context: Rqc,
     state: WqState,
-}
-
-/// A receive memory pool: a shared receive queue.
-#[derive(Debug)]
-pub(crate) struct Rmp {
-    context: Rmpc,
-    /// RQs in it.
-    n_users: u32,
-}
-
-/// A shared receive queue of XRC.
-#[derive(Debug)]
-pub(crate) struct XrcSrq {
-    context: XrcSrqc,
 }
 
 impl Function {
@@ -63,7 +41,7 @@ impl Function {
         }
         let shared = context.mem_rq_type() == IN_RMP;
         if shared {
-            self.rmps.get_mut(context.rmpn()).ok_or(Refusal::NO_SUCH_OBJECT)?.n_users += 1;
+            self.srqs.get_mut(context.rmpn()).ok_or(Refusal::NO_SUCH_OBJECT)?.n_users += 1;
         } else {
             wq_buffer(&self.dma, &wq, list)?;
             self.check_record(wq.dbr_addr())?;
@@ -125,84 +103,9 @@ impl Function {
             }
             if context.mem_rq_type() != IN_RMP {
                 self.pds.release(context.wq().pd().get());
-            } else if let Some(rmp) = self.rmps.get_mut(context.rmpn()) {
+            } else if let Some(rmp) = self.srqs.get_mut(context.rmpn()) {
                 rmp.n_users -= 1;
             }
-        }
-        done()
-    }
-
-    pub(super) fn create_rmp(&mut self, input: &Input<'_>) -> Output {
-        let (input, list) = input.get_with_list::<CreateRmpIn>()?;
-        let context = input.ctx();
-        let wq = context.wq();
-        if WqState::from_wire(context.state()) != Some(WqState::Ready) {
-            return Err(Refusal::WQ_STATE);
-        }
-        wq_buffer(&self.dma, &wq, list)?;
-        self.check_record(wq.dbr_addr())?;
-        self.pds.hold(wq.pd().get(), Refusal::NO_SUCH_PD)?;
-        out(CreateRmpOut::new().with_rmpn(self.rmps.insert(Rmp { context, n_users: 0 })?))
-    }
-
-    pub(super) fn query_rmp(&mut self, input: &Input<'_>) -> Output {
-        let rmp = self.rmps.get(input.get::<QueryRmpIn>()?.rmpn()).ok_or(Refusal::NO_SUCH_OBJECT)?;
-        out(QueryRmpOut::new().with_rmp_context(rmp.context))
-    }
-
-    pub(super) fn destroy_rmp(&mut self, input: &Input<'_>) -> Output {
-        let number = input.get::<DestroyRmpIn>()?.rmpn();
-        let n_users = self.rmps.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?.n_users;
-        if n_users != 0 {
-            return Err(self.in_use("RMP", number, n_users));
-        }
-        if let Some(rmp) = self.rmps.remove(number) {
-            self.pds.release(rmp.context.wq().pd().get());
-        }
-        done()
-    }
-
-    pub(super) fn create_xrc_srq(&mut self, input: &Input<'_>) -> Output {
-        let (input, list) = input.get_with_list::<CreateXrcSrqIn>()?;
-        let context = input.xrc_srq_context_entry();
-        if input.xrc_srq_umem_valid() || context.dbr_umem_valid() {
-            return Err(Refusal::UMEM);
-        }
-        if context.log_xrc_srq_size() > caps::LOG_MAX_SRQ_SZ {
-            return Err(Refusal::QUEUE_SIZE);
-        }
-        let len_bytes = 16u64 << (context.log_rq_stride() + context.log_xrc_srq_size());
-        Buffer::new(&self.dma, context.log_page_size(), context.page_offset(), len_bytes, list, false)?;
-        let low = u64::from(context.db_record_addr_l()) << 2;
-        self.check_record(u64::from(context.db_record_addr_h()) << 32 | low)?;
-        if !self.cqs.contains(context.cqn().get()) {
-            return Err(Refusal::NO_SUCH_CQ);
-        }
-        self.pds.hold(context.pd().get(), Refusal::NO_SUCH_PD)?;
-        let created = self.xrcds.hold(context.xrcd(), Refusal::NO_SUCH_OBJECT);
-        let created = created.and_then(|()| self.xrc_srqs.insert(XrcSrq { context }));
-        if created.is_err() {
-            self.pds.release(context.pd().get());
-        }
-        if let Some(cq) = self.cqs.get_mut(context.cqn().get()).filter(|_| created.is_ok()) {
-            cq.n_users += 1;
-        }
-        out(CreateXrcSrqOut::new().with_xrc_srqn(created?))
-    }
-
-    pub(super) fn query_xrc_srq(&mut self, input: &Input<'_>) -> Output {
-        let number = input.get::<QueryXrcSrqIn>()?.xrc_srqn();
-        let srq = self.xrc_srqs.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
-        out(QueryXrcSrqOut::new().with_xrc_srq_context_entry(srq.context))
-    }
-
-    pub(super) fn destroy_xrc_srq(&mut self, input: &Input<'_>) -> Output {
-        let number = input.get::<DestroyXrcSrqIn>()?.xrc_srqn();
-        let context = self.xrc_srqs.remove(number).ok_or(Refusal::NO_SUCH_OBJECT)?.context;
-        self.pds.release(context.pd().get());
-        self.xrcds.release(context.xrcd());
-        if let Some(cq) = self.cqs.get_mut(context.cqn().get()) {
-            cq.n_users -= 1;
         }
         done()
     }

@@ -48,6 +48,7 @@ rules! {
     InlineWithinLimit: "inline data fits in the WQE",
     SlotReusedEarly: "a WQEBB is not written again before its WQE is completed",
     ProducerWithinRing: "a producer counter runs at most one ring ahead of the consumer",
+    SharedListSound: "the list of a shared receive queue stays in the queue and comes to each WQE only after it was posted again",
     ProducerForward: "a producer counter never runs backwards",
     PostInRightState: "WQEs are posted in a state that takes them",
     AtomicLength: "the local buffer of an atomic has 8 bytes",
@@ -85,6 +86,8 @@ pub enum Queue {
     Sq(u32),
     /// Receive queue of a QP.
     Rq(u32),
+    /// Shared receive queue.
+    Srq(u32),
     /// Completion queue.
     Cq(u32),
     /// Event queue.
@@ -98,6 +101,7 @@ impl fmt::Display for Queue {
         match self {
             Self::Sq(n) => write!(f, "SQ of QP 0x{n:x}"),
             Self::Rq(n) => write!(f, "RQ of QP 0x{n:x}"),
+            Self::Srq(n) => write!(f, "SRQ 0x{n:x}"),
             Self::Cq(n) => write!(f, "CQ 0x{n:x}"),
             Self::Eq(n) => write!(f, "EQ 0x{n:x}"),
             Self::Cmd => f.write_str("command queue"),

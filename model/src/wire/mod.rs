@@ -11,7 +11,7 @@ pub mod uplink;
 mod uplink_address;
 
 pub use link::{Fate, Interference, Port, Wire};
-pub use opcode::Opcode;
+pub use opcode::{Opcode, Transport};
 pub use packet::{
     Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Headers, LinkHeader, Lrh, MAX_FRAME_BYTES,
     Network, Packet, PacketError, Reth,

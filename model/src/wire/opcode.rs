@@ -1,23 +1,24 @@
-//! BTH opcodes of the RC and UD transports.
+//! BTH opcodes: of RC, UC, XRC and UD.
 
 use core::fmt;
 
 /// Which extension headers an opcode has, as a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extensions(u8);
+pub(super) struct Extensions(u16);
 
 impl Extensions {
-    pub(super) const RETH: u8 = 1;
-    pub(super) const ATOMIC_ETH: u8 = 2;
-    pub(super) const AETH: u8 = 4;
-    pub(super) const ATOMIC_ACK_ETH: u8 = 8;
-    pub(super) const IMM: u8 = 16;
-    pub(super) const IETH: u8 = 32;
-    pub(super) const PAYLOAD: u8 = 64;
-    pub(super) const DETH: u8 = 128;
+    pub(super) const RETH: u16 = 1;
+    pub(super) const ATOMIC_ETH: u16 = 2;
+    pub(super) const AETH: u16 = 4;
+    pub(super) const ATOMIC_ACK_ETH: u16 = 8;
+    pub(super) const IMM: u16 = 16;
+    pub(super) const IETH: u16 = 32;
+    pub(super) const PAYLOAD: u16 = 64;
+    pub(super) const DETH: u16 = 128;
+    pub(super) const XRC_ETH: u16 = 256;
     pub(super) const NONE: Self = Self(0);
 
-    pub(super) const fn has(self, header: u8) -> bool {
+    pub(super) const fn has(self, header: u16) -> bool {
         self.0 & header != 0
     }
 
@@ -39,6 +40,9 @@ impl Extensions {
         if self.has(Self::DETH) {
             len += 8;
         }
+        if self.has(Self::XRC_ETH) {
+            len += 4;
+        }
         if self.has(Self::IMM) {
             len += 4;
         }
@@ -49,7 +53,21 @@ impl Extensions {
     }
 }
 
-/// `BTH.OpCode`: transport in `[7:5]` (0 = RC, 3 = UD), operation in `[4:0]`.
+/// Transport services, by their number in `BTH.OpCode[7:5]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc = 0,
+    /// Unreliable connection.
+    Uc = 1,
+    /// Unreliable datagram.
+    Ud = 3,
+    /// Extended reliable connection.
+    Xrc = 5,
+}
+
+/// `BTH.OpCode`: [`Transport`] in `[7:5]`, operation in `[4:0]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
@@ -58,13 +76,13 @@ macro_rules! opcodes {
         impl Opcode {
             $(#[doc = concat!("`", stringify!($name), "`; of RC without a prefix.")] pub const $name: Self = Self($value);)*
 
-            /// Name as in the InfiniBand specification, without `RC`.
+            /// Name of the operation as in the InfiniBand specification; a transport but UD is not named.
             pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name),)* _ => "reserved" }
+                match self.operation() { $(Self::$name => stringify!($name),)* _ => "reserved" }
             }
 
-            /// Headers that follow the BTH; `None` for what is neither an RC nor a UD opcode.
-            pub(super) const fn extensions(self) -> Option<Extensions> {
+            /// Headers of an opcode as it is listed.
+            const fn listed(self) -> Option<Extensions> {
                 match self {
                     $(Self::$name => Some(Extensions(0 $(| Extensions::$ext)*)),)*
                     _ => None,
@@ -103,30 +121,62 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Of the UD transport.
-    pub const fn is_datagram(self) -> bool {
-        self.0 >> 5 == 3
+    /// Its transport, if that is one of the four.
+    pub const fn transport(self) -> Option<Transport> {
+        match self.0 >> 5 {
+            0 => Some(Transport::Rc),
+            1 => Some(Transport::Uc),
+            3 => Some(Transport::Ud),
+            5 => Some(Transport::Xrc),
+            _ => None,
+        }
+    }
+
+    /// The same operation of another transport.
+    #[must_use]
+    pub const fn on(self, transport: Transport) -> Self {
+        Self((transport as u8) << 5 | self.0 & 0x1f)
+    }
+
+    /// The operation by the name that it has here: UC and XRC number theirs as RC does.
+    #[must_use]
+    pub const fn operation(self) -> Self {
+        match self.transport() {
+            Some(Transport::Uc | Transport::Xrc) => self.on(Transport::Rc),
+            _ => self,
+        }
+    }
+
+    /// Headers that follow the BTH; `None` for what is no opcode of its transport.
+    pub(super) const fn extensions(self) -> Option<Extensions> {
+        let Some(Extensions(headers)) = self.operation().listed() else { return None };
+        match self.transport() {
+            Some(Transport::Uc) if self.operation().0 > Self::WRITE_ONLY_IMM.0 => None,
+            // Requests name the shared receive queue, before all else; responses go back to the one QP.
+            Some(Transport::Xrc) if !self.is_response() => Some(Extensions(headers | Extensions::XRC_ETH)),
+            _ => Some(Extensions(headers)),
+        }
     }
 
     /// Goes to the requester: READ responses and acknowledgements.
     pub const fn is_response(self) -> bool {
-        matches!(self.0, 0x0d..=0x12)
+        matches!(self.operation().0, 0x0d..=0x12)
     }
 
     /// First packet of a message of several.
     pub const fn is_first(self) -> bool {
-        matches!(self, Self::SEND_FIRST | Self::WRITE_FIRST | Self::READ_RESPONSE_FIRST)
+        matches!(self.operation(), Self::SEND_FIRST | Self::WRITE_FIRST | Self::READ_RESPONSE_FIRST)
     }
 
     /// A packet between first and last.
     pub const fn is_middle(self) -> bool {
-        matches!(self, Self::SEND_MIDDLE | Self::WRITE_MIDDLE | Self::READ_RESPONSE_MIDDLE)
+        matches!(self.operation(), Self::SEND_MIDDLE | Self::WRITE_MIDDLE | Self::READ_RESPONSE_MIDDLE)
     }
 
     /// Last packet of a message of several.
     pub const fn is_last(self) -> bool {
         matches!(
-            self,
+            self.operation(),
             Self::SEND_LAST
                 | Self::SEND_LAST_IMM
                 | Self::SEND_LAST_INV
@@ -138,22 +188,52 @@ impl Opcode {
 
     /// Part of a SEND.
     pub const fn is_send(self) -> bool {
-        matches!(self.0, 0x00..=0x05 | 0x16 | 0x17)
+        matches!(self.operation().0, 0x00..=0x05 | 0x16 | 0x17)
     }
 
     /// Part of an RDMA WRITE.
     pub const fn is_write(self) -> bool {
-        matches!(self.0, 0x06..=0x0b)
+        matches!(self.operation().0, 0x06..=0x0b)
     }
 
     /// Part of a READ response.
     pub const fn is_read_response(self) -> bool {
-        matches!(self.0, 0x0d..=0x10)
+        matches!(self.operation().0, 0x0d..=0x10)
     }
 }
 
 impl fmt::Debug for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.transport() {
+            Some(Transport::Uc) => f.write_str("UC_")?,
+            Some(Transport::Xrc) => f.write_str("XRC_")?,
+            _ => {}
+        }
         write!(f, "{}(0x{:02x})", self.name(), self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_share_operations() {
+        let xrc = Opcode::WRITE_ONLY_IMM.on(Transport::Xrc);
+        assert_eq!((xrc.0, xrc.operation()), (0xab, Opcode::WRITE_ONLY_IMM));
+        assert_eq!(format!("{xrc:?}"), "XRC_WRITE_ONLY_IMM(0xab)");
+        assert!(xrc.is_write() && !xrc.is_send() && !xrc.is_response());
+        let length = |opcode: Opcode| opcode.extensions().map(Extensions::len_bytes);
+        assert_eq!((length(xrc), length(Opcode(0x2b)), length(Opcode(0x0b))), (Some(24), Some(20), Some(20)));
+        // Responses name no shared receive queue; UC has no READ, no acknowledgement and no invalidation.
+        assert_eq!(length(Opcode::ACKNOWLEDGE.on(Transport::Xrc)), Some(4));
+        for operation in [Opcode::READ_REQUEST, Opcode::ACKNOWLEDGE, Opcode::SEND_ONLY_INV] {
+            assert_eq!(length(operation.on(Transport::Uc)), None, "{operation:?}");
+        }
+        assert_eq!(Opcode::SEND_ONLY.on(Transport::Ud), Opcode::UD_SEND_ONLY);
+        assert_eq!(
+            (Opcode(0x44).transport(), length(Opcode(0x44)), length(Opcode(0x66))),
+            (None, None, None)
+        );
     }
 }

@@ -213,6 +213,8 @@ pub struct Headers {
     pub atomic_ack: Option<u64>,
     /// Datagram.
     pub deth: Option<Deth>,
+    /// Number of the shared receive queue that an XRC request is for.
+    pub xrc_srqn: Option<u32>,
     /// Immediate data as the big-endian integer of its bytes.
     pub imm: Option<u32>,
     /// rkey to invalidate.
@@ -228,7 +230,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why a frame is not a packet of RC or UD. A receiver drops it.
+/// Why a frame is not a packet of a transport here. A receiver drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketError {
     /// Cut off, or a length field that does not agree with the frame.
@@ -241,7 +243,7 @@ pub enum PacketError {
     Lrh,
     /// `BTH.TVer` is not 0.
     TransportVersion,
-    /// Neither an RC nor a UD opcode.
+    /// No opcode of RC, UC, XRC or UD.
     Opcode(Opcode),
     /// ICRC computed and found.
     Icrc {
@@ -267,7 +269,7 @@ impl fmt::Display for PacketError {
             Self::Ip => f.write_str("broken IP header"),
             Self::Lrh => f.write_str("LRH of an unknown version, or of no InfiniBand transport packet"),
             Self::TransportVersion => f.write_str("BTH transport version is not 0"),
-            Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is neither RC nor UD"),
+            Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is none of RC, UC, XRC or UD"),
             Self::Icrc { computed, found } => {
                 write!(f, "ICRC is 0x{found:08x}, computed 0x{computed:08x}")
             }
@@ -420,6 +422,9 @@ impl Headers {
     }
 
     fn write_extensions(&self, extensions: Extensions, frame: &mut Vec<u8>) {
+        if extensions.has(Extensions::XRC_ETH) {
+            frame.extend_from_slice(&(self.xrc_srqn.unwrap_or(0) & 0xff_ffff).to_be_bytes());
+        }
         if extensions.has(Extensions::RETH) {
             let reth = self.reth.unwrap_or(Reth { addr: 0, rkey: 0, len_bytes: 0 });
             frame.extend_from_slice(&reth.addr.to_be_bytes());

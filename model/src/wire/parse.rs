@@ -185,9 +185,13 @@ fn parse_transport(
         aeth: None,
         atomic_ack: None,
         deth: None,
+        xrc_srqn: None,
         imm: None,
         invalidate: None,
     };
+    if extensions.has(Extensions::XRC_ETH) {
+        headers.xrc_srqn = Some(rest.u32()? & 0xff_ffff);
+    }
     if extensions.has(Extensions::RETH) {
         headers.reth = Some(Reth { addr: rest.u64()?, rkey: rest.u32()?, len_bytes: rest.u32()? });
     }

@@ -1,4 +1,4 @@
-//! The RC transport between two functions that are nothing but memory: every packet is real bytes, every
+//! The transports between two functions that are nothing but memory: every packet is real bytes, every
 //! clock tick virtual.
 
 mod errors;
@@ -6,5 +6,8 @@ mod faults;
 mod operations;
 mod retries;
 mod rules;
+mod shared;
+mod uc;
 mod world;
 mod wqe;
+mod xrc;

@@ -6,12 +6,15 @@ use mlx5_direct::{
 };
 use mlx5_model::{
     exec::{
-        Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, RcQp, Right, Ring, RingFault, RoceKind, Rule,
-        SourceAddress, Station, UmrFault, UmrRequest, Wake,
+        Engine, Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, Right, Ring, RingFault, RoceKind,
+        Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
     wire::{Packet, Port, Wire},
 };
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+};
 
 /// Address of the first byte of a node's memory.
 pub(crate) const BASE: u64 = 0x10_0000;
@@ -35,12 +38,20 @@ pub(crate) struct Key {
     pub(crate) free: bool,
 }
 
+/// A shared receive queue: who it belongs to, and WQEs by index.
+pub(crate) struct Srq {
+    pub(crate) queue: SharedQueue,
+    pub(crate) xrcd: u32,
+    pub(crate) wqes: VecDeque<(u16, Vec<u8>)>,
+}
+
 /// One function.
 pub(crate) struct Side {
     pub(crate) memory: Vec<u8>,
     pub(crate) keys: HashMap<u32, Key>,
     pub(crate) rings: HashMap<(Qpn, bool), Vec<u8>>,
     pub(crate) receive_counters: HashMap<Qpn, u16>,
+    pub(crate) srqs: HashMap<u32, Srq>,
     pub(crate) cqes: Vec<(Cqn, [u8; 64], Wake)>,
     pub(crate) events: Vec<(Qpn, QpEvent)>,
     pub(crate) violations: Vec<(Rule, String)>,
@@ -93,6 +104,18 @@ impl Host for Side {
     }
     fn receive_counter(&mut self, qpn: Qpn) -> u16 {
         self.receive_counters.get(&qpn).copied().unwrap_or(0)
+    }
+    fn shared_is_posted(&mut self, number: u32) -> bool {
+        self.srqs.get(&number).is_some_and(|srq| !srq.wqes.is_empty())
+    }
+    fn take_shared(&mut self, number: u32, wqe: &mut [u8]) -> SharedWqe {
+        let Some(srq) = self.srqs.get_mut(&number) else { return SharedWqe::Broken };
+        let Some((index, bytes)) = srq.wqes.pop_front() else { return SharedWqe::Empty };
+        wqe[..bytes.len()].copy_from_slice(&bytes);
+        SharedWqe::Taken { index, len_bytes: bytes.len() }
+    }
+    fn xrc_queue(&self, number: u32, xrcd: u32) -> Option<SharedQueue> {
+        self.srqs.get(&number).filter(|srq| srq.xrcd == xrcd).map(|srq| srq.queue)
     }
     fn check(&mut self, right: &Right, addr: u64, len: u64) -> Result<(), KeyFault> {
         self.allowed(right, addr, len).map(drop)
@@ -158,7 +181,7 @@ impl Host for Side {
 
 pub(crate) struct Node {
     pub(crate) side: Side,
-    pub(crate) qps: HashMap<Qpn, RcQp>,
+    pub(crate) qps: HashMap<Qpn, Engine>,
     pub(crate) port: Port,
     pub(crate) send_counters: HashMap<Qpn, u16>,
 }
@@ -232,6 +255,7 @@ impl World {
                 keys,
                 rings: HashMap::new(),
                 receive_counters: HashMap::new(),
+                srqs: HashMap::new(),
                 cqes: Vec::new(),
                 events: Vec::new(),
                 violations: Vec::new(),
@@ -275,7 +299,7 @@ impl World {
                 ..setup.qp
             };
             let node = &mut self.nodes[node];
-            let mut qp = RcQp::new(config);
+            let mut qp = Engine::new(config);
             let n = config.n_send_wqebbs as usize * 64;
             node.side.rings.insert((config.qpn, true), vec![0xa5; n]);
             let n = (config.n_receive_wqes * config.receive_stride_bytes) as usize;
@@ -333,7 +357,7 @@ impl World {
             if self.turn() {
                 continue;
             }
-            let deadlines = self.nodes.iter().flat_map(|n| n.qps.values()).filter_map(RcQp::next_deadline);
+            let deadlines = self.nodes.iter().flat_map(|n| n.qps.values()).filter_map(Engine::next_deadline);
             match deadlines.chain(self.wire.next_deadline()).min() {
                 Some(at) => self.now = self.now.max(at),
                 None => return,

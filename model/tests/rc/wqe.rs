@@ -4,7 +4,7 @@ use super::world::{BASE, KEY, World, qpn};
 use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
     mlx5::ids::{Cqn, Lkey, Rkey},
-    wqe::{AtomicSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SendOpcode},
+    wqe::{AtomicSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SendOpcode, XrcSeg},
 };
 use mlx5_model::exec::Wake;
 
@@ -16,6 +16,8 @@ pub(crate) struct Wr {
     pub(crate) fm: FenceMode,
     pub(crate) se: bool,
     pub(crate) imm: u32,
+    /// Shared receive queue of an XRC request.
+    pub(crate) xrc_srqn: Option<u32>,
     pub(crate) remote: Option<(u64, u32)>,
     pub(crate) operands: Option<(u64, u64)>,
     /// Offset in memory, length, key.
@@ -31,6 +33,7 @@ impl Wr {
             fm: FenceMode::NONE,
             se: false,
             imm: 0,
+            xrc_srqn: None,
             remote: None,
             operands: None,
             sges: Vec::new(),
@@ -74,6 +77,10 @@ impl Wr {
         self.se = true;
         self
     }
+    pub(crate) fn for_srq(mut self, srqn: u32) -> Self {
+        self.xrc_srqn = Some(srqn);
+        self
+    }
     pub(crate) fn inline(mut self, data: &[u8]) -> Self {
         self.inline = Some(data.to_vec());
         self
@@ -81,6 +88,9 @@ impl Wr {
 
     pub(crate) fn bytes(&self, index: u16, number: mlx5_direct::mlx5::ids::Qpn) -> Vec<u8> {
         let mut out = vec![0; 16];
+        if let Some(srqn) = self.xrc_srqn {
+            out.extend(XrcSeg::new().with_xrc_srqn(srqn).to_bytes());
+        }
         if let Some((addr, rkey)) = self.remote {
             out.extend(RaddrSeg::new().with_raddr(addr).with_rkey(Rkey::new(rkey)).to_bytes());
         }
@@ -165,6 +175,14 @@ impl World {
         *counter = counter.wrapping_add(1);
     }
 
+    /// Posts to a shared receive queue: a next segment that nobody reads here, and one piece of memory.
+    pub(crate) fn post_srq(&mut self, node: usize, srqn: u32, index: u16, offset: usize, len: u32) {
+        let mut bytes = vec![0; 16];
+        bytes.extend(data_seg(offset, len, KEY).to_bytes());
+        bytes.extend(DataSeg::terminator().to_bytes());
+        self.nodes[node].side.srqs.get_mut(&srqn).unwrap().wqes.push_back((index, bytes));
+    }
+
     pub(crate) fn post_recv(&mut self, node: usize, offset: usize, len: u32) {
         let sges = [(offset, len, KEY)];
         self.post_recv_on(node, 0, if len == 0 { &[] } else { &sges });
@@ -182,6 +200,7 @@ pub(crate) struct Cqe {
     pub(crate) imm: u32,
     pub(crate) send_opcode: SendOpcode,
     pub(crate) qpn: u32,
+    pub(crate) user_index: u32,
     pub(crate) wake: Wake,
 }
 
@@ -203,6 +222,7 @@ impl Cqe {
             imm: resp.imm_inval_pkey(),
             send_opcode: if cqn == Cqn::new(0x10) { req.send_wqe_opcode() } else { SendOpcode(0) },
             qpn: req.qpn().get(),
+            user_index: resp.srqn_or_user_index().get(),
             wake,
         }
     }

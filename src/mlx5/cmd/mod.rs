@@ -21,6 +21,7 @@ mod reg;
 mod roce;
 mod rq;
 mod sq;
+mod srq;
 mod tir;
 mod vport;
 
@@ -42,6 +43,7 @@ pub use reg::*;
 pub use roce::*;
 pub use rq::*;
 pub use sq::*;
+pub use srq::*;
 pub use tir::*;
 pub use vport::*;
 
