@@ -44,6 +44,9 @@ pub(crate) const LOG_MAX_STRIDE: u8 = 12;
 pub(crate) const LOG_MAX_FT_SIZE: u8 = 16;
 pub(crate) const MAX_FT_LEVEL: u8 = 64;
 pub(crate) const LOG_MAX_FT_NUM: u8 = 14;
+/// Multicast groups, and queue pairs of each.
+pub(crate) const LOG_MAX_MCG: u8 = 10;
+pub(crate) const MAX_QP_MCG: u32 = 240;
 pub(crate) const LOG_BF_REG_SIZE: u8 = 9;
 /// Of the internal timer.
 const DEVICE_FREQUENCY_KHZ: u32 = 1_000_000;
@@ -92,6 +95,8 @@ fn general(blue_flame: bool) -> CmdHcaCap {
         .with_log_max_xrcd(LOG_MAX_XRCD)
         .with_max_qp_cnt(MAX_QP_CNT)
         .with_gid_table_size(3)
+        .with_log_max_mcg(LOG_MAX_MCG)
+        .with_max_qp_mcg(MAX_QP_MCG)
         .with_log_max_klm_list_size(16);
     let queues = limits
         .with_log_max_rq(LOG_MAX_OBJECTS)

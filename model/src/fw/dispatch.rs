@@ -166,6 +166,8 @@ table! {
     QUERY_XRC_SRQ Initialised query_xrc_srq,
     ARM_XRC_SRQ Initialised arm_xrc_srq,
     DESTROY_XRC_SRQ Initialised destroy_xrc_srq,
+    ATTACH_TO_MCG Initialised attach_to_mcg,
+    DETACH_FROM_MCG Initialised detach_from_mcg,
     MAD_IFC Initialised mad_ifc,
     QUERY_VPORT_COUNTER Initialised query_vport_counter,
 }

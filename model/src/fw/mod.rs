@@ -20,6 +20,7 @@ mod init_segment;
 mod key_access;
 mod mad;
 mod mkey;
+mod multicast;
 mod pages;
 mod qp;
 mod qp_modify;
@@ -114,6 +115,7 @@ pub(crate) struct Function {
     steering: flow::Steering,
     /// When armed CQs make their events, of those that moderation holds back.
     cq_timers: BTreeMap<u32, u64>,
+    multicast: multicast::Multicast,
     /// QPs with something to do.
     ready: BTreeSet<u32>,
     /// Doorbell registers are plain memory and looked at.
@@ -166,6 +168,7 @@ impl Function {
             tiss: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             steering: flow::Steering::new(),
             cq_timers: BTreeMap::new(),
+            multicast: multicast::Multicast::default(),
             ready: BTreeSet::new(),
             watching: false,
             watching_init_segment: false,
@@ -190,6 +193,7 @@ impl Function {
     /// Ends all objects at once: what a reset and TEARDOWN_HCA do.
     fn close_objects(&mut self) {
         self.steering = flow::Steering::new();
+        self.multicast = multicast::Multicast::default();
         self.tirs.clear();
         self.tiss.clear();
         self.rqts.clear();

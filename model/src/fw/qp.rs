@@ -371,6 +371,7 @@ impl Function {
         let counter = u32::from(qp.context.counter_set_id());
         self.counters.release(counter);
         self.ready.remove(&number);
+        self.multicast.forget(number);
         self.refund(Cost::QP);
         done()
     }

@@ -1,7 +1,7 @@
 //! Frames from the wire to queue pairs.
 #![forbid(unsafe_code)]
 
-use super::Function;
+use super::{Function, multicast::MULTICAST_QPN};
 use crate::{
     trace::Kind,
     wire::{Packet, PacketError},
@@ -39,6 +39,9 @@ impl Function {
                 return self.record(Kind::Note, frame, || format!("frame dropped: {error}"));
             }
         };
+        if packet.headers.bth.dest_qpn.get() == MULTICAST_QPN {
+            return self.receive_multicast(&packet);
+        }
         let dest_gid = packet.headers.network.map(|network| network.dest_gid);
         if !self.roce_addresses.iter().any(|entry| Some(entry.source_l3_address()) == dest_gid) {
             return self.record(Kind::Note, frame, || "frame dropped: not for a GID of this port".into());

@@ -100,6 +100,9 @@ refusals! {
     QP_MESSAGE = 0x4d007a BAD_PARAM_ERR "log_msg_max is above the capability",
     QP_STREAM = 0x4d007b BAD_PARAM_ERR "scatter to CQE or WQE signatures are asked for and not supported",
 
+    MULTICAST_SERVICE = 0x4d007c BAD_PARAM_ERR "only UD queue pairs join multicast groups",
+    MULTICAST_GID = 0x4d007d BAD_PARAM_ERR "the GID is not a multicast address",
+
     ROCE_INDEX = 0x4d0080 BAD_PARAM_ERR "the index is outside the RoCE address table",
     ROCE_VERSION = 0x4d0082 BAD_PARAM_ERR "the RoCE version or layer 3 type is not supported",
     ROCE_ADDRESS = 0x4d0083 BAD_PARAM_ERR "an IPv4 RoCE address is not an IPv4-mapped address",

@@ -186,6 +186,7 @@ impl Card {
             // Own frames loop back inside the card; others need a cable.
             if function.link_up() || frame.get(..6) == Some(&function.mac()[..]) {
                 wire.send(port, &frame, now);
+                function.loop_multicast_back(&frame);
             }
         }
         while let Some(frame) = wire.receive(port, now) {

@@ -5,6 +5,7 @@ mod completions;
 mod cq_modify;
 mod doorbells;
 mod keys;
+mod multicast;
 mod rig;
 mod umr;
 
