@@ -7,9 +7,9 @@ setup() {
     name=$1
     n_checks=$((n_checks + 1))
     shift
-    start=$(cut -d. -f1 /proc/uptime)
+    start=$(seconds)
     if "$@" >/tmp/out 2>&1; then
-        echo "check: ok $name ($(($(cut -d. -f1 /proc/uptime) - start)) s)"
+        echo "check: ok $name ($(($(seconds) - start)) s)"
     else
         echo "check: FAILED $name: $*"
         tail -n 30 /tmp/out | sed 's/^/check:         /'
@@ -20,13 +20,14 @@ setup() {
 check() { ! wanted "$1" || setup "$@"; }
 wanted() { echo "$file: $1" | grep -qE "${filter:-.}"; }
 
-# Waits for a command to succeed, 10 s at least.
+seconds() { cut -d. -f1 /proc/uptime; }
+
+# Waits for a command to succeed, 20 s at most.
 until_ok() {
-    n=0
+    give_up=$(($(seconds) + 20))
     until "$@"; do
-        n=$((n + 1))
-        [ $n -lt 100 ] || return 1
-        usleep 100000
+        [ "$(seconds)" -lt $give_up ] || return 1
+        usleep 50000
     done
 }
 
@@ -41,6 +42,15 @@ repeat() {
     done
 }
 
+# Somebody listens on the port of ibverbs examples and perftest (18515), or by librdmacm.
+listening() {
+    cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 .* 0A ' ||
+        rdma resource show cm_id | grep -q LISTEN
+}
+
+# So does the server that was started, unless it is gone.
+ready() { listening || ! kill -0 $pid; }
+
 # both SERVER… -- CLIENT…: two programs at once; both must end well.
 both() {
     server=
@@ -48,7 +58,7 @@ both() {
     shift
     timeout 60 $server >/tmp/server 2>&1 &
     pid=$!
-    sleep 0.3
+    until_ok ready
     timeout 60 "$@" >/tmp/client 2>&1
     client=$?
     wait $pid

@@ -1,18 +1,33 @@
-# perftest: the exit code decides, not the timings.
+# perftest: the exit code decides, not the timings. -a is every size, -q queue pairs, -l a list of requests a post,
+# -I inline, -e sleeping on events.
 
-perf() { both "$@" -F -x 1 -n 100 -- "$@" -F -x 1 -n 100 127.0.0.1; }
+perf() { both "$@" -F -x 1 -- "$@" -F -x 1 127.0.0.1; }
 
-for test in ib_send_lat ib_send_bw ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_atomic_lat; do
-    check "$test" perf $test
+# each PROGRAM SERVICE OPTIONS…: a check for each string of options.
+each() {
+    program=$1 service=$2
+    shift 2
+    for options in "$@"; do
+        check "$program -c $service $options" perf "$program" -c "$service" $options
+    done
+}
+
+for service in RC UC; do
+    each ib_send_lat $service "-a -n 5" "-n 100 -e" "-n 100 -I 64 -s 64"
+    each ib_send_bw $service "-a -n 10" "-n 100 -q 16" "-n 100 -e" "-n 100 -l 8" "-n 100 -I 64 -s 64" "-n 100 -b"
+    each ib_write_lat $service "-a -n 5" "-n 100 -I 64 -s 64"
+    each ib_write_bw $service "-a -n 10" "-n 100 -q 16" "-n 100 -e" "-n 100 -l 8" "-n 100 -I 64 -s 64" "-n 100 -b"
 done
-check "ib_send_bw, 4 queue pairs" perf ib_send_bw -q 4
-check "ib_send_lat, UD" perf ib_send_lat -c UD
-for test in ib_send_lat ib_send_bw ib_write_lat ib_write_bw; do
-    check "$test, UC" perf $test -c UC
+each ib_read_lat RC "-a -n 5" "-n 100 -e"
+each ib_read_bw RC "-a -n 10" "-n 100 -q 16" "-n 100 -e" "-n 100 -l 8" "-n 100 -b"
+for type in FETCH_AND_ADD CMP_AND_SWAP; do
+    each ib_atomic_lat RC "-n 100 -A $type" "-n 100 -e -A $type"
+    each ib_atomic_bw RC "-n 100 -A $type" "-n 100 -q 16 -A $type" "-n 100 -e -A $type" "-n 100 -l 8 -A $type"
 done
-check "ib_send_bw, shared receive queue" perf ib_send_bw --use-srq -q 4
-check "ib_send_lat, XRC" perf ib_send_lat -c XRC
-check "ib_read_bw, XRC" perf ib_read_bw -c XRC
-check "ib_write_bw, XRC" perf ib_write_bw -c XRC
-check "ib_atomic_bw, XRC" perf ib_atomic_bw -c XRC
-check "ib_send_bw, UD" perf ib_send_bw -c UD
+each ib_send_lat UD "-a -n 20" "-n 100 -e" "-n 100 -I 64 -s 64"
+each ib_send_bw UD "-a -n 20" "-n 100 -q 16" "-n 100 -e" "-n 100 -l 8" "-n 100 -I 64 -s 64" "-n 100 -b"
+each ib_send_bw RC "-n 100 --use-srq -q 4"
+each ib_send_lat XRC "-n 100"
+each ib_read_bw XRC "-n 100"
+each ib_write_bw XRC "-n 100"
+each ib_atomic_bw XRC "-n 100"

@@ -85,7 +85,6 @@ pub fn layouts() -> &'static [&'static Desc] {
         CreateRmpIn CreateRmpOut QueryRmpIn QueryRmpOut DestroyRmpIn DestroyRmpOut CreateXrcSrqIn
         CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut ArmXrcSrqIn
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
-        CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut
         AttachToMcgIn AttachToMcgOut DetachFromMcgIn DetachFromMcgOut
         MadIfcIn MadIfcOut QueryVportCounterIn QueryVportCounterOut TrafficCounter
     ]
@@ -150,7 +149,6 @@ pub fn commands() -> &'static [CommandDesc] {
         CreateSqIn ModifySqIn QuerySqIn DestroySqIn
         CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
         ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
-        CreateXrcSrqIn QueryXrcSrqIn DestroyXrcSrqIn
         AttachToMcgIn DetachFromMcgIn
         MadIfcIn QueryVportCounterIn
     ]
