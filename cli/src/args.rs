@@ -1,8 +1,9 @@
 //! The command line, as it is written.
 
-use crate::plan::Op;
-use clap::{Args, Parser, Subcommand, value_parser};
-use std::{ffi::OsString, path::PathBuf};
+use crate::{hosts::host_port, plan::Op};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use mlx5_direct::mlx5::context::Mtu;
+use std::{ffi::OsString, net::IpAddr, path::PathBuf};
 
 /// Kernel-bypass driver for mlx5 NICs, and a software ConnectX to run it on.
 #[derive(Debug, Parser)]
@@ -131,11 +132,64 @@ pub(crate) struct Recording {
     pub(crate) pcap: Option<PathBuf>,
 }
 
+/// The other end in another process, on this host or another. Without it both ends are here.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Two hosts")]
+pub(crate) struct PeerArgs {
+    /// Wait for the peer at this TCP address, and be the end that answers. Default: all addresses, port 18515
+    #[arg(long, value_name = "[ADDR]:PORT", num_args = 0..=1, default_missing_value = "", value_parser = host_port)]
+    pub(crate) listen: Option<(String, u16)>,
+    /// Connect to the peer that listens there, and be the end that asks. Default: port 18515
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "listen", value_parser = host_port)]
+    pub(crate) connect: Option<(String, u16)>,
+    /// How the two ends tell each other their addresses, and what they run
+    #[arg(long, value_enum, default_value_t = Exchange::Mlx5)]
+    pub(crate) exchange: Exchange,
+    /// Own IP address in RoCE v2: given to the port, and used. Default: the entry of --gid-index
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) ip: Option<IpAddr>,
+    /// Own entry in the GID table: 0 and 1 are the link-local address in RoCE v1 and v2
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "ip")]
+    pub(crate) gid_index: u8,
+    /// MAC of the peer or of the gateway to it, where neither the exchange nor a link-local GID tells it
+    #[arg(long, value_name = "MAC", value_parser = mac)]
+    pub(crate) peer_mac: Option<[u8; 6]>,
+    /// Bytes of a packet's payload (256 to 4096). Default: the largest that both ports carry; 1024 with
+    /// ibv_rc_pingpong, whose default it is
+    #[arg(long, value_name = "BYTES", value_parser = mtu)]
+    pub(crate) mtu: Option<Mtu>,
+    /// How long to wait for the peer to come
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=86_400))]
+    pub(crate) wait: u32,
+}
+
+impl PeerArgs {
+    /// Whether there is a peer.
+    pub(crate) fn is_given(&self) -> bool {
+        self.listen.is_some() || self.connect.is_some()
+    }
+}
+
+/// Whose exchange of addresses is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Exchange {
+    /// That of this program: the ends compare what they run, and the data is checked at both
+    #[default]
+    Mlx5,
+    /// That of rdma-core's ibv_rc_pingpong: give both the same --size and --iters
+    #[value(name = "ibv_rc_pingpong")]
+    IbvRcPingpong,
+    /// That of perftest (ib_send_lat, ib_write_bw and others; version 4.5): give it the same -s and -n
+    Perftest,
+}
+
 /// What every traffic command takes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) device: DeviceArg,
+    #[command(flatten)]
+    pub(crate) peer: PeerArgs,
     /// Carry the message in the WQE itself
     #[arg(long)]
     pub(crate) inline: bool,
@@ -195,6 +249,21 @@ fn size(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| format!("{text} bytes are more than the {} that a size can be", u32::MAX))
 }
 
+/// A MAC address: six bytes in hexadecimal.
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let byte = |word: &str| u8::from_str_radix(word, 16).ok().filter(|_| word.len() == 2);
+    let bytes: Option<Vec<_>> = text.split(':').map(byte).collect();
+    let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+    mac.ok_or_else(|| format!("`{text}` is not a MAC address: write 02:00:00:00:00:01"))
+}
+
+/// A path MTU in bytes.
+fn mtu(text: &str) -> Result<Mtu, String> {
+    let known = [Mtu::MTU_256, Mtu::MTU_512, Mtu::MTU_1024, Mtu::MTU_2048, Mtu::MTU_4096];
+    let found = known.into_iter().find(|mtu| mtu.bytes().is_some_and(|bytes| bytes.to_string() == text));
+    found.ok_or_else(|| format!("path MTU `{text}`: give 256, 512, 1024, 2048 or 4096"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +279,16 @@ mod tests {
         for bad in ["", "x", "4g", "-1", "+1", "8..4", "..", "99999999999", "k", "1,", "1é"] {
             assert!(Sizes::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn addresses_and_mtus() {
+        assert_eq!(mac("02:00:00:00:0a:ff"), Ok([2, 0, 0, 0, 10, 255]));
+        for bad in ["", "02:00:00:00:00", "02:00:00:00:00:1", "02:00:00:00:00:00:00", "02:00:00:00:00:0g"] {
+            assert!(mac(bad).is_err(), "{bad}");
+        }
+        assert_eq!(mtu("1024"), Ok(Mtu::MTU_1024));
+        assert!(mtu("1500").unwrap_err().contains("256, 512"));
     }
 
     #[test]

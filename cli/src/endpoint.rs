@@ -4,13 +4,14 @@ use crate::{
     explain::Shown,
     failure::Failure,
     plan::{Measure, Op, Plan},
+    request::{Far, Post},
 };
 use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Events, Mr, Qp, QpAddress, QpInit,
     mlx5::ids::Qpn,
-    queue::{Flags, Lease, PostError, PostList, Remote},
+    queue::{Flags, Lease, PostError, PostList},
 };
-use std::{ops::Range, time::Duration};
+use std::time::Duration;
 
 /// A queue pair and how far it is. All numbers count requests since the start.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(crate) struct Endpoint {
     pub(crate) mr: Mr,
     pub(crate) ctx: Context,
     pub(crate) places: Places,
-    plan: Plan,
+    pub(crate) plan: Plan,
     /// The first WQE, doorbell and CQEs, if they are to be explained.
     pub(crate) shown: Option<Shown>,
 }
@@ -50,6 +51,11 @@ pub(crate) struct Places {
 }
 
 impl Places {
+    /// Slots of a lane.
+    pub(crate) fn slots(self) -> u64 {
+        self.slots
+    }
+
     /// Where message `n` of a lane lies before it is sent.
     pub(crate) fn outgoing(self, lane: usize, n: u64) -> usize {
         // Within the memory, whose size is a `usize`.
@@ -85,7 +91,7 @@ impl Endpoint {
         let mr = pd.alloc_mr(2 * half_bytes, access)?;
         let init = QpInit {
             max_send_wr: plan.depth,
-            max_recv_wr: plan.depth,
+            max_recv_wr: plan.recv_depth(),
             max_inline_data: if plan.inline { plan.size } else { 0 },
             ..QpInit::default()
         };
@@ -111,17 +117,22 @@ impl Endpoint {
     }
 
     /// What the peer has to know of its queue pairs.
-    pub(crate) fn addresses(&self) -> Result<Vec<QpAddress>, Failure> {
-        let gid_index = Connection::default().gid_index;
-        Ok(self.lanes.iter().map(|lane| lane.qp.address(PORT, gid_index)).collect::<Result<_, _>>()?)
+    pub(crate) fn addresses(&self, how: &Connection) -> Result<Vec<QpAddress>, Failure> {
+        let addresses = self.lanes.iter().map(|lane| lane.qp.address(how.port, how.gid_index));
+        Ok(addresses.collect::<Result<_, _>>()?)
     }
 
     /// Connects each queue pair to its peer's.
-    pub(crate) fn connect(&mut self, peers: &[QpAddress]) -> Result<(), Failure> {
+    pub(crate) fn connect(&mut self, peers: &[QpAddress], how: &Connection) -> Result<(), Failure> {
         for (lane, peer) in self.lanes.iter_mut().zip(peers) {
-            lane.qp.connect(peer, &Connection { port: PORT, ..Connection::default() })?;
+            lane.qp.connect(peer, how)?;
         }
         Ok(())
+    }
+
+    /// Its memory, as requests of the peer name it.
+    pub(crate) fn far(&self) -> Far {
+        Far::new(self.mr.remote(0), self.places)
     }
 
     /// Posts receive requests until the queue of `lane` is full, and publishes them together.
@@ -130,7 +141,7 @@ impl Endpoint {
         // The data of a WRITE with immediate go where the WRITE says.
         let len = if self.plan.op == Op::Send { u64::from(self.plan.size) } else { 0 };
         let Lane { qp, lease, recv_posted, received, .. } = &mut self.lanes[lane];
-        let end = *received + u64::from(self.plan.depth);
+        let end = *received + u64::from(self.plan.recv_depth());
         let mut list = qp.recv_list();
         for n in *recv_posted..end {
             let at = places.incoming(lane, n) as u64;
@@ -218,58 +229,6 @@ impl Endpoint {
     /// Sleeps until a completion can be taken, or `timeout` has passed.
     pub(crate) fn sleep(&mut self, timeout: Duration) -> Result<(), Failure> {
         self.cq.wait(timeout)?;
-        Ok(())
-    }
-}
-
-/// A request to be written.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Post {
-    /// Its number on its queue pair, which is its `wr_id` too.
-    pub(crate) number: u64,
-    pub(crate) lease: Lease,
-    pub(crate) flags: Flags,
-}
-
-/// Where the bytes of a SEND or WRITE come from.
-#[derive(Debug, Clone)]
-pub(crate) enum Source<'b> {
-    /// Copied into the WQE.
-    Inline(&'b [u8]),
-    /// Registered memory.
-    Memory(Range<u64>),
-}
-
-impl Post {
-    /// Writes a SEND, WRITE or WRITE with immediate into the list.
-    pub(crate) fn push(
-        &self,
-        list: &mut PostList<'_>,
-        op: Op,
-        source: Source<'_>,
-        remote: Remote,
-    ) -> Result<(), PostError> {
-        let request = match op {
-            Op::Send => list.send(self.number, self.flags)?,
-            Op::WriteImm => list.rdma_write_imm(self.number, remote, self.number as u32, self.flags)?,
-            _ => list.rdma_write(self.number, remote, self.flags)?,
-        };
-        match source {
-            Source::Inline(bytes) => request.inline(bytes)?.finish(),
-            Source::Memory(range) => request.local(self.lease, range)?.finish(),
-        }
-        Ok(())
-    }
-
-    /// Writes a READ of `len` bytes to `offset` of one's own memory.
-    pub(crate) fn read(
-        &self,
-        list: &mut PostList<'_>,
-        offset: u64,
-        len: u64,
-        remote: Remote,
-    ) -> Result<(), PostError> {
-        list.rdma_read(self.number, remote, self.flags)?.local(self.lease, offset..offset + len)?.finish();
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! What traffic to run, checked against the rules before anything is made.
 
 use crate::{
-    args::{Common, Pingpong, Traffic},
+    args::{Common, Exchange, Pingpong, Traffic},
     failure::Failure,
+    hosts::MAX_CYCLE_BUFFER_BYTES,
 };
 use clap::ValueEnum;
 use mlx5_direct::backend::DeviceAttr;
@@ -79,6 +80,10 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) timeout: Duration,
     pub(crate) explain: bool,
+    /// The peer is another process.
+    pub(crate) two_hosts: bool,
+    /// Bytes that half of an end's memory has at least: what a peer takes to be there.
+    pub(crate) window_bytes: u32,
 }
 
 /// Registered memory that one end may take.
@@ -86,6 +91,9 @@ const MAX_MEMORY_BYTES: u64 = 2 << 30;
 
 /// A software device on a busy machine moves at least so many bytes in a microsecond.
 const SLOW_BYTES_PER_US: u64 = 10;
+
+/// Receives of a host for each send of the other that may be outstanding.
+const RECV_AHEAD: u32 = 4;
 
 /// Memory in which bandwidth runs spread their messages.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -105,6 +113,11 @@ impl Plan {
             seed: common.seed,
             timeout: Duration::from_secs(common.timeout.into()),
             explain: common.explain,
+            two_hosts: common.peer.is_given(),
+            window_bytes: match common.peer.exchange {
+                Exchange::Perftest => MAX_CYCLE_BUFFER_BYTES,
+                Exchange::Mlx5 | Exchange::IbvRcPingpong => 0,
+            },
         }
     }
 
@@ -142,7 +155,8 @@ impl Plan {
     /// Slots for messages that each queue pair has in memory.
     pub(crate) fn slots(&self, measure: Measure) -> u32 {
         match measure {
-            Measure::Latency => self.batch,
+            // With two hosts the next exchange may arrive while this one is being checked.
+            Measure::Latency => self.batch * if self.two_hosts { 2 } else { 1 },
             Measure::Bandwidth => {
                 let fit = WINDOW_BYTES / (self.stride() * u64::from(self.qps));
                 // At most `depth`, so it fits.
@@ -158,7 +172,8 @@ impl Plan {
 
     /// Bytes of one of the two halves of an end's memory.
     pub(crate) fn half_bytes(&self, measure: Measure) -> u64 {
-        self.stride() * u64::from(self.slots(measure)) * u64::from(self.qps)
+        let messages = self.stride() * u64::from(self.slots(measure)) * u64::from(self.qps);
+        messages.max(self.window_bytes.into())
     }
 
     /// Rules that need no device.
@@ -235,11 +250,12 @@ impl Plan {
                 "max_inline_data",
             )?;
         }
-        at_most("--depth", self.depth.into(), device.max_qp_wr.into(), "max_qp_wr")?;
+        let depth = if self.two_hosts { "--depth, 4 × for receives," } else { "--depth" };
+        at_most(depth, self.recv_depth().into(), device.max_qp_wr.into(), "max_qp_wr")?;
         let qps = u64::from(self.qps) * u64::from(ends_on_it);
         at_most("--qps, both ends counted,", qps, device.max_qp.into(), "max_qp")?;
         at_most(
-            "the completion queue, 2 × --depth × --qps,",
+            "the completion queue, sends and receives of --depth × --qps,",
             self.n_cqes(),
             device.max_cqe.into(),
             "max_cqe",
@@ -268,9 +284,15 @@ impl Plan {
         self.timeout + Duration::from_micros(u64::from(self.size) * u64::from(self.batch) / SLOW_BYTES_PER_US)
     }
 
+    /// Receive requests that a queue pair holds. A host does not see how far the other is, so that its receive
+    /// queue has to be the longer one.
+    pub(crate) fn recv_depth(&self) -> u32 {
+        self.depth * if self.two_hosts { RECV_AHEAD } else { 1 }
+    }
+
     /// CQEs that an end needs: one for each request that may be outstanding.
     pub(crate) fn n_cqes(&self) -> u64 {
-        2 * u64::from(self.depth) * u64::from(self.qps)
+        (u64::from(self.depth) + u64::from(self.recv_depth())) * u64::from(self.qps)
     }
 
     /// Exchanges or requests of queue pair `lane`.

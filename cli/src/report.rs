@@ -2,11 +2,11 @@
 
 use crate::traffic::{Latencies, Rate};
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
 /// What is told of a histogram, in microseconds.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct LatencyRow {
     size_bytes: u32,
     samples: u64,
@@ -56,7 +56,7 @@ impl LatencyRow {
 }
 
 /// What is told of a bandwidth run.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct RateRow {
     size_bytes: u32,
     messages: u64,

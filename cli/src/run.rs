@@ -5,38 +5,40 @@ use crate::{
     device::Device,
     endpoint::{Endpoint, PORT},
     failure::Failure,
+    hosts,
     plan::{Measure, Op, Plan},
     report::{LatencyRow, RateRow, draw},
     traffic::{A, B, Link, bandwidth, latency},
 };
 use mlx5_direct::Connection;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use std::{
     io::{self, Write},
+    slice,
     time::Duration,
 };
 
 /// How the latency of an operation was measured.
-fn what_is_measured(op: Op) -> &'static str {
+pub(crate) fn what_is_measured(op: Op) -> &'static str {
     if op.fetches() { "post to completion" } else { "half round trip" }
 }
 
 /// Results of a command, as JSON.
 #[derive(Debug, Serialize)]
-struct Results<'r, Row> {
-    command: &'r str,
-    device: String,
-    op: &'r str,
-    seed: u64,
-    mtu_bytes: u32,
+pub(crate) struct Results<'r, Row> {
+    pub(crate) command: &'r str,
+    pub(crate) device: String,
+    pub(crate) op: &'r str,
+    pub(crate) seed: u64,
+    pub(crate) mtu_bytes: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    measured: Option<&'r str>,
-    rows: Vec<Row>,
-    violations: Vec<String>,
+    pub(crate) measured: Option<&'r str>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) violations: Vec<String>,
 }
 
 /// What a run is told as: a row of a table.
-trait Row: Serialize + Copy {
+pub(crate) trait Row: Serialize + DeserializeOwned + Copy {
     const MEASURE: Measure;
     const UNIT: &'static str;
     fn head(out: &mut impl Write) -> io::Result<()>;
@@ -75,6 +77,10 @@ impl Row for RateRow {
 /// `mlx5 pingpong`.
 pub(crate) fn pingpong(args: &Pingpong, out: &mut impl Write) -> Result<(), Failure> {
     let plan = Plan::pingpong(args)?;
+    hosts::check_usage("pingpong", slice::from_ref(&plan), &args.common)?;
+    if args.common.peer.is_given() {
+        return hosts::run::<LatencyRow>("pingpong", &[plan], &args.common, out);
+    }
     let device = open(&args.common)?;
     let mut link = Link::connect(&device, &plan, Measure::Latency)?;
     let name = describe(&device)?;
@@ -128,8 +134,12 @@ pub(crate) fn bw(args: &Traffic, out: &mut impl Write) -> Result<(), Failure> {
     traffic::<RateRow>("bw", args, out)
 }
 
-fn traffic<R: Row>(command: &str, args: &Traffic, out: &mut impl Write) -> Result<(), Failure> {
+fn traffic<R: hosts::TwoHosts>(command: &str, args: &Traffic, out: &mut impl Write) -> Result<(), Failure> {
     let plans = Plan::traffic(args, R::MEASURE)?;
+    hosts::check_usage(command, &plans, &args.common)?;
+    if args.common.peer.is_given() {
+        return hosts::run::<R>(command, &plans, &args.common, out);
+    }
     let device = open(&args.common)?;
     let (name, op, json) = (describe(&device)?, args.op, args.common.json);
     let measured = (R::MEASURE == Measure::Latency).then(|| what_is_measured(op));
@@ -171,7 +181,8 @@ fn traffic<R: Row>(command: &str, args: &Traffic, out: &mut impl Write) -> Resul
     finish_json(&results, out)
 }
 
-fn open(common: &Common) -> Result<Device, Failure> {
+/// Opens the device that the command line names.
+pub(crate) fn open(common: &Common) -> Result<Device, Failure> {
     let timeout = Duration::from_secs(common.timeout.into());
     Device::open(&common.device.device, timeout, &common.recording)
 }
@@ -226,7 +237,10 @@ pub(crate) fn finish(violations: &[String], out: &mut impl Write) -> Result<(), 
     verdict(violations)
 }
 
-fn finish_json<R: Serialize>(results: &Results<'_, R>, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn finish_json<R: Serialize>(
+    results: &Results<'_, R>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     print_json(results, out)?;
     verdict(&results.violations)
 }

@@ -1,13 +1,12 @@
 //! Bandwidth: as many requests in flight as the queues hold, one way, and the final memory checked.
 
-use super::{A, B, Link, Patience, progress::Progress};
+use super::{A, B, Link, Patience, Progress};
 use crate::{
-    endpoint::Source,
     failure::Failure,
     payload::verify,
     plan::{Measure, Op},
+    request::Requests,
 };
-use mlx5_direct::queue::Remote;
 use std::time::{Duration, Instant};
 
 /// What a run moved, and how long that took.
@@ -118,54 +117,26 @@ impl<'l> Run<'l> {
     /// Posts what fits on a lane, a batch at a time; says how many batches that were.
     #[inline]
     fn post(&mut self, lane: usize) -> Result<usize, Failure> {
-        let (plan, payload, slots) = (&self.link.plan, self.link.payload, self.slots);
-        let (op, size, batch, inline) = (plan.op, u64::from(plan.size), plan.batch, plan.inline);
-        let share = plan.share(lane);
-        let (a, b) = (self.link.ends[A].places, self.link.ends[B].places);
-        let base = self.link.ends[B].mr.remote(0);
-        let at_b = |offset: usize| Remote { addr: base.addr + offset as u64, rkey: base.rkey };
-        let addend = payload.word(lane, 0);
+        let (plan, slots) = (&self.link.plan, self.slots);
+        let (size, batch, takes_recv) = (plan.size as usize, plan.batch, plan.op.takes_recv());
+        let (share, far) = (plan.share(lane), self.link.ends[B].far());
+        // All queue pairs add to one word.
+        let word = far.incoming(if plan.op == Op::Faa { 0 } else { lane }, 0);
+        let requests = Requests { lane, far, word, last: share.max(1) - 1, payload: self.link.payload };
         let mut batches = 0;
         loop {
             let posted = self.link.ends[A].lanes[lane].posted;
             // At most a batch.
             let n = (share - posted).min(batch.into()) as u32;
-            let credit =
-                !op.takes_recv() || posted + u64::from(n) <= self.link.ends[B].lanes[lane].recv_posted;
+            let credit = !takes_recv || posted + u64::from(n) <= self.link.ends[B].lanes[lane].recv_posted;
             if n == 0 || !credit || !self.link.ends[A].has_room(lane, n) {
                 return Ok(batches);
             }
             batches += 1;
             let messages = &self.inline;
-            self.link.ends[A].post(lane, n, share - 1, |list, post| {
-                let n = post.number;
-                match op {
-                    Op::Send | Op::Write | Op::WriteImm => {
-                        let at = a.outgoing(lane, n) as u64;
-                        let source = if inline {
-                            let start = ((lane as u64 * slots + n % slots) * size) as usize;
-                            Source::Inline(&messages[start..start + size as usize])
-                        } else {
-                            Source::Memory(at..at + size)
-                        };
-                        post.push(list, op, source, at_b(b.incoming(lane, n)))
-                    }
-                    Op::Read => post.read(list, a.incoming(lane, n) as u64, size, at_b(b.outgoing(lane, n))),
-                    Op::Cas => {
-                        let (compare, swap) = (payload.word(lane, n), payload.word(lane, n + 1));
-                        list.compare_swap(n, at_b(b.incoming(lane, 0)), compare, swap, post.flags)?
-                            .local(post.lease, a.incoming(lane, n) as u64)?
-                            .finish();
-                        Ok(())
-                    }
-                    // All queue pairs add to one word.
-                    Op::Faa => {
-                        list.fetch_add(n, at_b(b.incoming(0, 0)), addend, post.flags)?
-                            .local(post.lease, a.incoming(lane, n) as u64)?
-                            .finish();
-                        Ok(())
-                    }
-                }
+            self.link.ends[A].request(requests, n, |n| {
+                let start = (lane as u64 * slots + n % slots) as usize * size;
+                &messages[start..start + size]
             })?;
         }
     }

@@ -3,15 +3,15 @@
 //! SEND, WRITE and WRITE with immediate go there and back, and half of that counts, as in perftest. READ and
 //! atomics count from the post to their completion.
 
-use super::{A, B, Link, progress::Progress};
+use super::{A, B, Link, Progress};
 use crate::{
-    endpoint::{Places, Source},
+    endpoint::Places,
     failure::Failure,
     payload::{Payload, verify},
     plan::Op,
+    request::Requests,
 };
 use hdrhistogram::Histogram;
-use mlx5_direct::queue::Remote;
 use std::time::{Duration, Instant};
 
 /// Latencies of one run.
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 pub(crate) struct Latencies(pub(crate) Histogram<u64>);
 
 impl Latencies {
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         // Three digits from 1 ns to an hour.
         let histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3);
         histogram.map(Self).map_err(|error| Failure::Run(format!("no histogram: {error}")))
     }
 
-    fn record(&mut self, latency: Duration) {
+    pub(crate) fn record(&mut self, latency: Duration) {
         self.0.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 }
@@ -130,24 +130,16 @@ impl<'l> Run<'l> {
     #[inline]
     fn send(&mut self, end: usize, lane: usize) -> Result<(), Failure> {
         let (from, to) = if end == A { (A, B) } else { (B, A) };
-        let (op, size, batch, inline) =
-            (self.link.plan.op, u64::from(self.link.plan.size), self.link.plan.batch, self.link.plan.inline);
-        let (from_places, to_places) = (self.link.ends[from].places, self.link.ends[to].places);
-        let base = self.link.ends[to].mr.remote(0);
+        let plan = &self.link.plan;
+        let (size, batch) = (plan.size as usize, plan.batch);
+        let far = self.link.ends[to].far();
+        let last = plan.share(lane) * u64::from(batch) - 1;
+        let requests = Requests { lane, far, word: far.incoming(lane, 0), last, payload: self.link.payload };
         let first = self.link.ends[from].lanes[lane].posted;
         let bytes = if end == A { &self.there } else { &self.back };
-        let last = self.link.plan.share(lane) * u64::from(batch) - 1;
-        self.link.ends[from].post(lane, batch, last, |list, post| {
-            let at = from_places.outgoing(lane, post.number) as u64;
-            let source = if inline {
-                let start = ((post.number - first) * size) as usize;
-                Source::Inline(&bytes[start..start + size as usize])
-            } else {
-                Source::Memory(at..at + size)
-            };
-            let remote =
-                Remote { addr: base.addr + to_places.incoming(lane, post.number) as u64, rkey: base.rkey };
-            post.push(list, op, source, remote)
+        self.link.ends[from].request(requests, batch, |n| {
+            let start = (n - first) as usize * size;
+            &bytes[start..start + size]
         })
     }
 
@@ -176,15 +168,8 @@ impl<'l> Run<'l> {
 
     fn read(&mut self, lane: usize, first: u64) -> Result<Duration, Failure> {
         self.prepare(B, lane, first)?;
-        let (size, batch) = (u64::from(self.link.plan.size), self.link.plan.batch);
-        let (a, b) = (self.link.ends[A].places, self.link.ends[B].places);
-        let base = self.link.ends[B].mr.remote(0);
-        let last = self.link.plan.share(lane) * u64::from(batch) - 1;
         let start = Instant::now();
-        self.link.ends[A].post(lane, batch, last, |list, post| {
-            let remote = Remote { addr: base.addr + b.outgoing(lane, post.number) as u64, rkey: base.rkey };
-            post.read(list, a.incoming(lane, post.number) as u64, size, remote)
-        })?;
+        self.send(A, lane)?;
         let done = self.completed(lane, first)?;
         self.check(A, lane, first)?;
         Ok(done.duration_since(start))
@@ -200,21 +185,9 @@ impl<'l> Run<'l> {
     fn atomic(&mut self, lane: usize, first: u64) -> Result<Duration, Failure> {
         let (op, batch, payload) = (self.link.plan.op, self.link.plan.batch, self.link.payload);
         let places = self.link.ends[A].places;
-        let target = self.link.remote(B, lane, 0);
-        let last = self.link.plan.share(lane) * u64::from(batch) - 1;
         let addend = payload.word(lane, 0);
         let start = Instant::now();
-        self.link.ends[A].post(lane, batch, last, |list, post| {
-            let to = places.incoming(lane, post.number) as u64;
-            let n = post.number;
-            let request = if op == Op::Cas {
-                list.compare_swap(n, target, payload.word(lane, n), payload.word(lane, n + 1), post.flags)?
-            } else {
-                list.fetch_add(n, target, addend, post.flags)?
-            };
-            request.local(post.lease, to)?.finish();
-            Ok(())
-        })?;
+        self.send(A, lane)?;
         let done = self.completed(lane, first)?;
         for n in first..first + u64::from(batch) {
             let old = self.link.ends[A].mr.load_u64(places.incoming(lane, n));
@@ -244,7 +217,7 @@ impl<'l> Run<'l> {
 ///
 /// A WRITE is seen by its last byte. The device may still be writing those before it, since nothing but a
 /// completion promises an order: they have a moment to arrive.
-fn check_message(
+pub(crate) fn check_message(
     mr: &mlx5_direct::Mr,
     places: Places,
     lane: usize,

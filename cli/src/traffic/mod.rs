@@ -2,23 +2,23 @@
 
 mod bw;
 mod lat;
+mod patience;
 mod progress;
 
 pub(crate) use bw::{Rate, bandwidth};
-pub(crate) use lat::{Latencies, latency};
+pub(crate) use lat::{Latencies, check_message, latency};
+pub(crate) use patience::{Patience, Watched};
+pub(crate) use progress::Progress;
 
 use crate::{
     device::Device,
-    endpoint::Endpoint,
+    endpoint::{Endpoint, PORT},
     failure::Failure,
     payload::Payload,
     plan::{Measure, Plan},
 };
-use mlx5_direct::queue::Remote;
-use std::{
-    hint, thread,
-    time::{Duration, Instant},
-};
+use mlx5_direct::Connection;
+use std::time::Duration;
 
 /// End `a`, which starts everything.
 pub(crate) const A: usize = 0;
@@ -43,9 +43,10 @@ impl Link {
         }
         let mut a = Endpoint::new("a", on[A], plan, measure)?;
         let mut b = Endpoint::new("b", on[B], plan, measure)?;
-        let (to_b, to_a) = (b.addresses()?, a.addresses()?);
-        a.connect(&to_b)?;
-        b.connect(&to_a)?;
+        let how = Connection { port: PORT, ..Connection::default() };
+        let (to_b, to_a) = (b.addresses(&how)?, a.addresses(&how)?);
+        a.connect(&to_b, &how)?;
+        b.connect(&to_a, &how)?;
         Ok(Self { ends: [a, b], plan: plan.clone(), payload: Payload::new(plan.seed) })
     }
 
@@ -57,12 +58,6 @@ impl Link {
             }
         }
         Ok(())
-    }
-
-    /// Where message `n` of a lane arrives at `end`, for requests of its peer.
-    fn remote(&self, end: usize, lane: usize, n: u64) -> Remote {
-        let end = &self.ends[end];
-        end.mr.remote(end.places.incoming(lane, n))
     }
 
     /// Waits for completions at `end` until `ready`.
@@ -89,79 +84,25 @@ impl Link {
         }
         Ok(())
     }
-
-    fn progress(&self) -> String {
-        let sum = |end: usize, count: fn(&crate::endpoint::Lane) -> u64| -> u64 {
-            self.ends[end].lanes.iter().map(count).sum()
-        };
-        let told = |end: usize| {
-            format!(
-                "{} posted {}, completed {}, received {}",
-                self.ends[end].name,
-                sum(end, |lane| lane.posted),
-                sum(end, |lane| lane.retired),
-                sum(end, |lane| lane.received)
-            )
-        };
-        format!("{}; {}", told(A), told(B))
-    }
 }
 
-/// How long nothing has happened, and what is done meanwhile: spinning or sleeping.
-#[derive(Debug)]
-struct Patience {
-    idle: u32,
-    since: Option<Instant>,
-    events: bool,
-}
-
-/// Polls before the processor is offered to others: a few µs. A software device may be waiting for it.
-const SPINS: u32 = 128;
-
-/// The longest sleep without a look at anything else.
-const NAP: Duration = Duration::from_millis(50);
-
-impl Patience {
-    fn new(link: &Link) -> Self {
-        Self { idle: 0, since: None, events: link.plan.events }
+impl Watched for Link {
+    fn plan(&self) -> &Plan {
+        &self.plan
     }
 
-    /// Nothing happened at `end`. From time to time looks at the other end too, which may have failed, and
-    /// at the clock.
-    #[inline]
-    fn idle(&mut self, link: &mut Link, end: usize, what: &str) -> Result<(), Failure> {
-        if !self.events {
-            self.idle = self.idle.wrapping_add(1);
-            if !self.idle.is_multiple_of(SPINS) {
-                hint::spin_loop();
-                return Ok(());
-            }
-        }
-        self.pause(link, end, what)
+    fn sleep(&mut self, end: usize, timeout: Duration) -> Result<(), Failure> {
+        self.ends[end].sleep(timeout)
     }
 
-    #[cold]
-    fn pause(&mut self, link: &mut Link, end: usize, what: &str) -> Result<(), Failure> {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let timeout = link.plan.patience();
-        if self.events {
-            link.ends[end].sleep(NAP.min(timeout))?;
-        } else {
-            thread::yield_now();
-        }
-        link.ends[A].drain()?;
-        link.ends[B].drain()?;
-        if since.elapsed() < timeout {
-            return Ok(());
-        }
-        for end in &link.ends {
-            end.ctx.health()?;
-        }
-        Err(Failure::Run(format!(
-            "{}: {what} did not happen within {timeout:?} (--timeout and time for the bytes): {}",
-            link.ends[end].name,
-            link.progress()
-        )))
+    fn look(&mut self) -> Result<(), Failure> {
+        self.ends[A].drain()?;
+        self.ends[B].drain()?;
+        Ok(())
+    }
+
+    fn ends(&self) -> &[Endpoint] {
+        &self.ends
     }
 }
 
@@ -170,6 +111,7 @@ mod tests {
     use super::*;
     use crate::plan::Op;
     use mlx5_model::Model;
+    use std::time::Instant;
 
     const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -188,6 +130,8 @@ mod tests {
             seed: 7,
             timeout: TIMEOUT,
             explain: false,
+            two_hosts: false,
+            window_bytes: 0,
         }
     }
 

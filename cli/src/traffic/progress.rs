@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Counts a run; draws on standard error once it has taken a second, if that is a terminal.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     name: String,
     total: u64,
     started: Instant,
@@ -18,7 +18,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(name: String, total: u64) -> Self {
+    pub(crate) fn new(name: String, total: u64) -> Self {
         let step = (total / 512).clamp(1, 4096);
         let enabled = io::stderr().is_terminal();
         Self { name, total, started: Instant::now(), next_look: step, step, bar: None, enabled }
@@ -26,7 +26,7 @@ impl Progress {
 
     /// `done` of the total are done.
     #[inline]
-    pub(super) fn at(&mut self, done: u64) {
+    pub(crate) fn at(&mut self, done: u64) {
         if self.enabled && done >= self.next_look {
             self.look(done);
         }

@@ -5,6 +5,7 @@ mod output;
 mod recording;
 mod serve;
 mod traffic;
+mod two_hosts;
 
 use std::{
     io::Read,
