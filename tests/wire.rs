@@ -136,6 +136,30 @@ fn datagrams_that_are_no_frames_are_counted() {
 }
 
 #[test]
+fn a_driver_without_an_ip_stack_is_found_by_its_neighbours() {
+    let [port, mine] = two_ports();
+    let peer = UdpSocket::bind(("127.0.0.1", mine)).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let model = card(&format!("mac=02:00:00:00:00:10,wire=udp:127.0.0.1:{port}/127.0.0.1:{mine}"));
+    let ctx = open(&model, 0);
+    // Who has the link-local address of that MAC, fe80::ff:fe00:10?
+    let own = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0x10];
+    let all = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let asker = [2, 0, 0, 0, 0, 7];
+    let head = [0x60, 0, 0, 0, 0, 32, 58, 255];
+    let question = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &own, &[1, 1], &asker].concat();
+    let frame =
+        [&[0x33, 0x33, 0, 0, 0, 1][..], &asker, &[0x86, 0xdd], &head, &[9; 16], &all, &question].concat();
+    peer.send_to(&frame, ("127.0.0.1", port)).unwrap();
+    let mut answer = [0; 200];
+    let len = peer.recv(&mut answer).unwrap();
+    assert_eq!((len, &answer[6..12]), (86, &[2, 0, 0, 0, 0, 0x10][..]));
+    assert_eq!((answer[54], &answer[62..78]), (136, &own[..]));
+    drop(ctx);
+    model.assert_clean();
+}
+
+#[test]
 fn a_peer_that_is_late_or_gone_is_no_error() {
     let [here, there] = udp_ends();
     let mut a = {

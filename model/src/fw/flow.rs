@@ -60,6 +60,11 @@ impl Steering {
         Self { tables: Table::new(1, 1 << caps::LOG_MAX_FT_NUM), root: None }
     }
 
+    /// A driver takes Ethernet frames.
+    pub(crate) fn has_root(&self) -> bool {
+        self.root.is_some()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.tables.len()
     }

@@ -4,7 +4,7 @@
 use super::{Function, multicast::MULTICAST_QPN};
 use crate::{
     trace::Kind,
-    wire::{Packet, PacketError},
+    wire::{Packet, PacketError, neighbour},
 };
 use mlx5_direct::mlx5::context::ServiceType;
 
@@ -24,6 +24,18 @@ impl Function {
 
     pub(crate) fn link_up(&self) -> bool {
         self.vport.link_up()
+    }
+
+    /// What an IP stack would say if the driver had one: who has the addresses of the RoCE table. None once a driver
+    /// takes Ethernet frames, and answers itself.
+    pub(crate) fn answer_for_neighbours(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        if !self.running() || !self.vport.roce_enabled() || !self.link_up() || self.steering.has_root() {
+            return None;
+        }
+        neighbour::answer(frame, |gid| {
+            let entry = self.roce_addresses.iter().find(|entry| entry.source_l3_address() == gid)?;
+            Some(entry.source_mac())
+        })
     }
 
     /// A frame has come in.

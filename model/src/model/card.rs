@@ -176,7 +176,7 @@ impl Card {
 
     /// Puts the frames that function `index` sent on the wire, and takes those that have arrived for it.
     fn deliver(&self, state: &mut State, index: usize) -> bool {
-        let State { functions, wire, .. } = state;
+        let State { functions, wire, uplink, .. } = state;
         let (port, now) = (Port(index), self.clock.now_ns());
         let function = &mut functions[index];
         let mut busy = false;
@@ -191,6 +191,11 @@ impl Card {
         }
         while let Some(frame) = wire.receive(port, now) {
             busy = true;
+            if uplink.is_some()
+                && let Some(answer) = function.answer_for_neighbours(&frame)
+            {
+                wire.send(port, &answer, now);
+            }
             function.receive(&frame);
             wire.recycle(frame);
         }

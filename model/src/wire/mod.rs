@@ -4,6 +4,7 @@
 
 pub mod icrc;
 pub mod link;
+pub(crate) mod neighbour;
 pub mod opcode;
 pub mod packet;
 mod parse;
