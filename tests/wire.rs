@@ -3,10 +3,10 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use mlx5_direct::{cqe::CqeSyndrome, queue::Flags};
+use mlx5_direct::{Connection, cqe::CqeSyndrome, queue::Flags};
 use mlx5_model::Model;
 use std::{
-    net::UdpSocket,
+    net::{Ipv4Addr, UdpSocket},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
@@ -72,13 +72,16 @@ fn all_operations(a: &mut Side, b: &mut Side) {
     assert_eq!([a.mr.load_u64(0), a.mr.load_u64(8), b.mr.load_u64(0)], [5, 8, 77]);
 }
 
+/// A side on a card of these options.
+fn side(options: &str) -> Side {
+    let model = card(options);
+    let ctx = open(&model, 0);
+    Side::new(&model, &ctx, &Setup::default())
+}
+
 /// A side on a card of its own at each end.
 fn sides(ends: [String; 2]) -> [Side; 2] {
-    let [mut a, mut b] = ends.map(|options| {
-        let model = card(&options);
-        let ctx = open(&model, 0);
-        Side::new(&model, &ctx, &Setup::default())
-    });
+    let [mut a, mut b] = ends.map(|options| side(&options));
     let how = Setup::default().connection;
     connect(&mut a.qp, &mut b.qp, &how, &how);
     [a, b]
@@ -111,6 +114,39 @@ fn two_cards_joined_by_unix_sockets() {
         assert_eq!(side.model.uplink_counters().map(|c| c.n_refused), Some(0));
     }
     assert_clean(&[a, b]);
+}
+
+/// Two addresses of loopback that no other process of the tests uses: RoCE has one port.
+fn two_addresses() -> [Ipv4Addr; 2] {
+    let [a, b, ..] = std::process::id().to_le_bytes();
+    [1, 2].map(|host| Ipv4Addr::new(127, a, b, host))
+}
+
+#[test]
+fn two_cards_joined_by_roce_of_the_host() {
+    let addresses = two_addresses();
+    let [mut a, mut b] = addresses.map(|address| side(&format!("wire=roce:{address}")));
+    let [how_a, how_b] = [(&a, addresses[0]), (&b, addresses[1])].map(|(side, address)| {
+        let gid_index = side.ctx.add_address(1, address.into()).expect("an entry of the GID table");
+        Connection { gid_index, ..Setup::default().connection }
+    });
+    connect(&mut a.qp, &mut b.qp, &how_a, &how_b);
+    all_operations(&mut a, &mut b);
+    all_operations(&mut b, &mut a);
+    // What is not RoCE v2 over IPv4 is lost, and said to be: link-local GIDs are IPv6.
+    let [mut c, mut d] = [&a, &b].map(|side| Side::new(&side.model, &side.ctx, &Setup::default()));
+    let how = Setup::default().connection;
+    connect(&mut c.qp, &mut d.qp, &how, &how);
+    c.post(|list, memory| list.send(1, SIGNALED).unwrap().local(memory, 0..64).unwrap().finish());
+    assert_eq!(c.fails().syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
+    assert!(c.model.uplink_counters().unwrap().n_not_roce > 0);
+    assert_clean(&[a, b]);
+}
+
+#[test]
+fn two_ports_have_no_roce_of_the_host() {
+    let error = Model::new("ports=2,wire=roce:127.0.0.1".parse().unwrap()).map(drop).unwrap_err();
+    assert!(error.to_string().contains("ports=1"), "{error}");
 }
 
 #[test]
@@ -162,11 +198,7 @@ fn a_driver_without_an_ip_stack_is_found_by_its_neighbours() {
 #[test]
 fn a_peer_that_is_late_or_gone_is_no_error() {
     let [here, there] = udp_ends();
-    let mut a = {
-        let model = card(&here);
-        let ctx = open(&model, 0);
-        Side::new(&model, &ctx, &Setup::default())
-    };
+    let mut a = side(&here);
     let late = card(&there);
     let ctx = open(&late, 0);
     let mut b = Side::new(&late, &ctx, &Setup::default());

@@ -12,7 +12,7 @@ use crate::{
     pci::ModelFunction,
     strict::Violation,
     trace::Trace,
-    wire::{Interference, Uplink, UplinkCounters},
+    wire::{Interference, Uplink, UplinkAddress, UplinkCounters},
 };
 use std::{
     fmt, io,
@@ -111,6 +111,10 @@ impl Model {
     pub fn new(config: ModelConfig) -> Result<Self, ModelError> {
         if config.bar == Bar::Trapped && !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             let what = "model option `bar=trapped` needs Linux on x86-64; use bar=mapped";
+            return Err(ModelError::Config(ConfigError::Unsupported(what)));
+        }
+        if config.ports > 1 && matches!(config.wire, Some(UplinkAddress::Roce { .. })) {
+            let what = "model option `wire=roce:` needs ports=1: the host's RoCE has no MAC to tell ports by; use wire=udp:";
             return Err(ModelError::Config(ConfigError::Unsupported(what)));
         }
         let os = |what| move |source| ModelError::Os { what, source };

@@ -101,6 +101,11 @@ impl Wire {
         self.ends[port.0].mac = Some(mac);
     }
 
+    /// A port's MAC; none of an uplink, or of a port that the wire does not have.
+    pub fn mac(&self, port: Port) -> Option<[u8; 6]> {
+        self.ends.get(port.0)?.mac
+    }
+
     /// Lets `interference` decide about every frame from now on.
     pub fn interfere(&mut self, interference: Option<Box<dyn Interference>>) {
         self.interference = interference;

@@ -2,6 +2,7 @@
 //! joins cards of different processes.
 #![forbid(unsafe_code)]
 
+mod datagram;
 pub mod icrc;
 pub mod link;
 pub(crate) mod neighbour;

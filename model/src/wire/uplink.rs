@@ -3,16 +3,18 @@
 //! Nothing here waits: what cannot be sent now stays in the wire's queue or is lost and counted, as on a cable.
 //! What goes wrong is said once on standard error, by name, and counted.
 
-use super::{Port, UplinkAddress, Wire};
+use super::{Port, UplinkAddress, Wire, datagram, packet::ROCE_UDP_PORT};
 use rustix::net::sockopt;
 use std::{
+    borrow::Cow,
     fmt, fs,
     io::{self, ErrorKind},
-    net::UdpSocket,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     os::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixDatagram,
     },
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -39,7 +41,10 @@ pub struct UplinkCounters {
     pub n_too_long: u64,
     /// Frames lost for another error of the socket.
     pub n_failed: u64,
-    /// Datagrams received that are no frames: shorter than an Ethernet header, longer than the largest frame.
+    /// Frames lost since they are not RoCE v2 over IPv4 from the wire's address, which is all that `roce:` carries.
+    pub n_not_roce: u64,
+    /// Datagrams received that are no frames: shorter than an Ethernet header, longer than the largest frame; or no
+    /// RoCE packet.
     pub n_malformed: u64,
 }
 
@@ -50,6 +55,7 @@ impl fmt::Display for UplinkCounters {
             (self.n_refused, "lost since nobody listened"),
             (self.n_too_long, "lost since too long for the way"),
             (self.n_failed, "lost by errors"),
+            (self.n_not_roce, "lost since not RoCE v2 over IPv4 from here"),
             (self.n_malformed, "malformed"),
         ] {
             if n != 0 {
@@ -60,19 +66,96 @@ impl fmt::Display for UplinkCounters {
     }
 }
 
-/// What to poll for.
+/// What to poll, and how frames go through it.
 #[derive(Debug)]
 pub(crate) enum Socket {
+    /// Connected: only the peer's frames come in.
     Udp(UdpSocket),
-    Unix(UnixDatagram),
+    /// The peer may come and go at its path.
+    Unix { socket: UnixDatagram, peer: PathBuf },
+    /// RoCE v2 from this address.
+    Roce { socket: UdpSocket, local: Ipv4Addr },
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Udp(socket) => socket.as_fd(),
-            Self::Unix(socket) => socket.as_fd(),
+            Self::Udp(socket) | Self::Roce { socket, .. } => socket.as_fd(),
+            Self::Unix { socket, .. } => socket.as_fd(),
         }
+    }
+}
+
+impl Socket {
+    fn open(address: &UplinkAddress) -> io::Result<Self> {
+        let socket = match address {
+            UplinkAddress::Udp { local, peer } => {
+                let socket = UdpSocket::bind(local)?;
+                socket.connect(peer)?;
+                socket.set_nonblocking(true)?;
+                Self::Udp(socket)
+            }
+            UplinkAddress::Roce { local } => {
+                // Not connected and not to be fragmented: so the host's packets have the identification 0.
+                let socket = UdpSocket::bind((*local, ROCE_UDP_PORT))?;
+                sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DO)?;
+                socket.set_nonblocking(true)?;
+                Self::Roce { socket, local: *local }
+            }
+            UplinkAddress::Unix { local, peer } => {
+                // Left over by a process that is gone: nobody takes what is sent there.
+                if let Err(error) = UnixDatagram::unbound()?.connect(local)
+                    && error.kind() == ErrorKind::ConnectionRefused
+                {
+                    fs::remove_file(local)?;
+                }
+                let socket = UnixDatagram::bind(local)?;
+                socket.set_nonblocking(true)?;
+                Self::Unix { socket, peer: peer.clone() }
+            }
+        };
+        // Beyond the system's limit for all if we may, else up to it.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, KERNEL_BUFFER_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, KERNEL_BUFFER_BYTES)?;
+        }
+        Ok(socket)
+    }
+
+    /// Sends a frame; false if this wire does not carry such.
+    fn send(&self, frame: &[u8]) -> io::Result<bool> {
+        match self {
+            Self::Udp(socket) => socket.send(frame)?,
+            Self::Unix { socket, peer } => socket.send_to(frame, peer)?,
+            Self::Roce { socket, local } => match datagram::from_frame(frame, *local) {
+                Some((dest, datagram)) => socket.send_to(&datagram, (dest, ROCE_UDP_PORT))?,
+                None => return Ok(false),
+            },
+        };
+        Ok(true)
+    }
+
+    /// The frame of the next datagram, if it has one; and the datagram's length.
+    fn receive<'a>(
+        &self,
+        buffer: &'a mut [u8],
+        dest_mac: [u8; 6],
+    ) -> io::Result<(usize, Option<Cow<'a, [u8]>>)> {
+        let len = match self {
+            Self::Udp(socket) => socket.recv(buffer)?,
+            Self::Unix { socket, .. } => socket.recv(buffer)?,
+            Self::Roce { socket, local } => {
+                let (len, from) = socket.recv_from(buffer)?;
+                let frame = match from {
+                    SocketAddr::V4(from) if len <= MAX_FRAME_BYTES => {
+                        datagram::to_frame(&buffer[..len], from, *local, dest_mac)
+                    }
+                    _ => None,
+                };
+                return Ok((len, frame.map(Cow::Owned)));
+            }
+        };
+        let fits = (MIN_FRAME_BYTES..=MAX_FRAME_BYTES).contains(&len);
+        Ok((len, fits.then(|| Cow::Borrowed(&buffer[..len]))))
     }
 }
 
@@ -94,32 +177,9 @@ impl Uplink {
     /// # Errors
     /// Whatever binding the own end gives: another process has it, it is no address of this machine.
     pub fn open(address: &UplinkAddress, wire: &mut Wire) -> io::Result<Self> {
-        let socket = match address {
-            UplinkAddress::Udp { local, peer } => {
-                let socket = UdpSocket::bind(local)?;
-                socket.connect(peer)?;
-                socket.set_nonblocking(true)?;
-                Socket::Udp(socket)
-            }
-            UplinkAddress::Unix { local, .. } => {
-                // Left over by a process that is gone: nobody takes what is sent there.
-                if let Err(error) = UnixDatagram::unbound()?.connect(local)
-                    && error.kind() == ErrorKind::ConnectionRefused
-                {
-                    fs::remove_file(local)?;
-                }
-                let socket = UnixDatagram::bind(local)?;
-                socket.set_nonblocking(true)?;
-                Socket::Unix(socket)
-            }
-        };
-        // Beyond the system's limit for all if we may, else up to it.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, KERNEL_BUFFER_BYTES).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, KERNEL_BUFFER_BYTES)?;
-        }
         Ok(Self {
             address: address.clone(),
-            socket: Arc::new(socket),
+            socket: Arc::new(Socket::open(address)?),
             port: wire.add_uplink(),
             stuck: None,
             buffer: vec![0; BUFFER_BYTES],
@@ -152,22 +212,18 @@ impl Uplink {
             busy = true;
             wire.recycle(frame);
         }
+        // RoCE of the host has no MACs; the card that it is for has one port.
+        let dest_mac = wire.mac(Port(0)).unwrap_or_default();
         for _ in 0..BUDGET_FRAMES {
-            let received = match &*self.socket {
-                Socket::Udp(socket) => socket.recv(&mut self.buffer),
-                Socket::Unix(socket) => socket.recv(&mut self.buffer),
-            };
-            match received {
-                Ok(len @ MIN_FRAME_BYTES..=MAX_FRAME_BYTES) => {
+            match self.socket.receive(&mut self.buffer, dest_mac) {
+                Ok((_, Some(frame))) => {
                     self.counters.n_received += 1;
-                    wire.send(self.port, &self.buffer[..len], now_ns);
+                    wire.send(self.port, &frame, now_ns);
                 }
-                Ok(len) => {
+                Ok((len, None)) => {
                     self.counters.n_malformed += 1;
-                    self.say_once(
-                        self.counters.n_malformed,
-                        &format!("a datagram of {len} bytes is no frame"),
-                    );
+                    let what = format!("a datagram of {len} bytes is no frame");
+                    self.say_once(self.counters.n_malformed, &what);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // What was sent before has met nobody.
@@ -178,26 +234,23 @@ impl Uplink {
         busy
     }
 
-    fn send_now(&self, frame: &[u8]) -> io::Result<usize> {
-        match (&*self.socket, &self.address) {
-            (Socket::Unix(socket), UplinkAddress::Unix { peer, .. }) => socket.send_to(frame, peer),
-            (Socket::Unix(socket), _) => socket.send(frame),
-            (Socket::Udp(socket), _) => socket.send(frame),
-        }
-    }
-
     /// Sends a frame or loses it; false if the socket has no room now.
     fn send(&mut self, frame: &[u8]) -> bool {
-        let mut result = self.send_now(frame);
+        let mut result = self.socket.send(frame);
         // A connected UDP socket tells here that an earlier datagram met nobody, and sends nothing.
         if let (Err(error), Socket::Udp(_)) = (&result, &*self.socket)
             && error.kind() == ErrorKind::ConnectionRefused
         {
             self.lost(&io::Error::from(ErrorKind::ConnectionRefused));
-            result = self.send_now(frame);
+            result = self.socket.send(frame);
         }
         match result {
-            Ok(_) => self.counters.n_sent += 1,
+            Ok(true) => self.counters.n_sent += 1,
+            Ok(false) => {
+                self.counters.n_not_roce += 1;
+                let what = "a frame is not RoCE v2 over IPv4 from this address, and lost like all such";
+                self.say_once(self.counters.n_not_roce, what);
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             Err(error) => self.lost(&error),
         }

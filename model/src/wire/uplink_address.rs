@@ -2,13 +2,13 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     str::FromStr,
 };
 
-/// The two ends of a wire that leaves the process. As text `udp:LOCALIP:PORT/PEERIP:PORT` or
-/// `unix:LOCALPATH:PEERPATH`.
+/// The two ends of a wire that leaves the process. As text `udp:LOCALIP:PORT/PEERIP:PORT`,
+/// `unix:LOCALPATH:PEERPATH` or `roce:LOCALIP`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UplinkAddress {
     /// An Ethernet frame in a UDP datagram, without its FCS: what `-netdev dgram` and `-netdev socket,udp=` of
@@ -26,17 +26,24 @@ pub enum UplinkAddress {
         /// Where the peer makes its own.
         peer: PathBuf,
     },
+    /// RoCE v2 over the host's IPv4: packets of GID `::ffff:LOCALIP` are datagrams of UDP port 4791, to whatever
+    /// address their GID names. Other frames are lost.
+    Roce {
+        /// Address of this host.
+        local: Ipv4Addr,
+    },
 }
 
 impl UplinkAddress {
     /// What the option takes.
-    pub const SYNTAX: &str = "udp:LOCALIP:PORT/PEERIP:PORT or unix:LOCALPATH:PEERPATH";
+    pub const SYNTAX: &str = "udp:LOCALIP:PORT/PEERIP:PORT, unix:LOCALPATH:PEERPATH or roce:LOCALIP";
 
     /// The own end, as text: no two cards of a machine have the same.
     fn local(&self) -> String {
         match self {
             Self::Udp { local, .. } => local.to_string(),
             Self::Unix { local, .. } => local.display().to_string(),
+            Self::Roce { local } => local.to_string(),
         }
     }
 
@@ -73,6 +80,7 @@ impl FromStr for UplinkAddress {
                 }
                 _ => Err(()),
             },
+            Some(("roce", local)) => Ok(Self::Roce { local: local.parse().map_err(|_| ())? }),
             _ => Err(()),
         }
     }
@@ -83,6 +91,7 @@ impl fmt::Display for UplinkAddress {
         match self {
             Self::Udp { local, peer } => write!(f, "udp:{local}/{peer}"),
             Self::Unix { local, peer } => write!(f, "unix:{}:{}", local.display(), peer.display()),
+            Self::Roce { local } => write!(f, "roce:{local}"),
         }
     }
 }
@@ -93,7 +102,12 @@ mod tests {
 
     #[test]
     fn text_comes_back() {
-        for text in ["udp:127.0.0.1:4000/10.0.0.2:4001", "udp:[::1]:4000/[::1]:4001", "unix:/tmp/a:/tmp/b"] {
+        for text in [
+            "udp:127.0.0.1:4000/10.0.0.2:4001",
+            "udp:[::1]:4000/[::1]:4001",
+            "unix:/tmp/a:/tmp/b",
+            "roce:127.0.0.2",
+        ] {
             assert_eq!(text.parse::<UplinkAddress>().map(|address| address.to_string()), Ok(text.into()));
         }
     }
@@ -110,6 +124,7 @@ mod tests {
             "unix:/tmp/a:/tmp/a",
             "unix::/tmp/a",
             "tcp:127.0.0.1:1/127.0.0.1:2",
+            "roce:fe80::1",
             "",
         ] {
             assert_eq!(text.parse::<UplinkAddress>(), Err(()), "{text}");
