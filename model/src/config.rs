@@ -35,6 +35,16 @@ pub enum Strict {
     Stop,
 }
 
+/// What a card's ports are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkType {
+    /// Ethernet, with RoCE.
+    #[default]
+    Ethernet,
+    /// InfiniBand.
+    InfiniBand,
+}
+
 /// Which card the config space and the capabilities tell of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Part {
@@ -80,6 +90,13 @@ pub struct ModelConfig {
     pub n_vectors: u16,
     /// Where frames go that are for no port of this card: to another process. A card without one keeps to itself.
     pub wire: Option<UplinkAddress>,
+    /// What the ports are.
+    pub link: LinkType,
+    /// InfiniBand: the card configures its own ports when a link comes up, as a subnet manager would. Without, they
+    /// wait for one.
+    pub subnet_manager: bool,
+    /// InfiniBand: the LID that the first port gets from the card's own subnet manager; the second gets the next.
+    pub lid: u16,
     /// MAC of the first port; the second port's is the next. Default: one that all cards have, or with a wire one
     /// that follows from the wire's own end.
     pub mac: Option<[u8; 6]>,
@@ -97,6 +114,9 @@ impl Default for ModelConfig {
             blue_flame: true,
             n_vectors: 16,
             wire: None,
+            link: LinkType::default(),
+            subnet_manager: true,
+            lid: 1,
             mac: None,
         }
     }
@@ -133,6 +153,9 @@ const KEYS: &[(&str, &str)] = &[
     ("bf", "on or off"),
     ("vectors", "1 to 64"),
     ("wire", UplinkAddress::SYNTAX),
+    ("link", "eth or ib"),
+    ("sm", "on or off"),
+    ("lid", "1 to 49150"),
     ("mac", "a unicast address whose last bit is 0, as 02:00:00:00:00:10"),
 ];
 
@@ -203,6 +226,11 @@ impl ModelConfig {
             ("bf", "off") => self.blue_flame = false,
             ("vectors", _) => self.n_vectors = value.parse().ok().filter(|n| (1..=64).contains(n))?,
             ("wire", _) => self.wire = Some(value.parse().ok()?),
+            ("link", "eth") => self.link = LinkType::Ethernet,
+            ("link", "ib") => self.link = LinkType::InfiniBand,
+            ("sm", "on") => self.subnet_manager = true,
+            ("sm", "off") => self.subnet_manager = false,
+            ("lid", _) => self.lid = value.parse().ok().filter(|lid| (1..=0xbffe).contains(lid))?,
             ("mac", _) => self.mac = Some(parse_mac(value)?),
             _ => return None,
         }
@@ -268,6 +296,10 @@ mod tests {
             "bar=none",
             "vectors=0",
             "drive=",
+            "link=fc",
+            "sm=",
+            "lid=0",
+            "lid=49151",
             "part=cx4",
             "wire=udp:1",
             "mac=01:00:00:00:00:00",

@@ -4,8 +4,8 @@ use mlx5_direct::mlx5::ids::{Psn, Qpn};
 use mlx5_model::{
     exec::RoceKind,
     wire::{
-        Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Fate, Headers, LinkHeader, Lrh, Network,
-        Opcode, Packet, PacketError, Port, Reth, Wire,
+        Acknowledgement, Address, Aeth, AtomicEth, Bth, Deth, Ethernet, Fate, Headers, LinkHeader, Lrh,
+        Network, Opcode, Packet, PacketError, Port, Reth, Wire,
         link::{QUEUE_LIMIT_FRAMES, REORDER_LIMIT_NS},
     },
 };
@@ -237,7 +237,7 @@ const MACS: [[u8; 6]; 3] = [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1], [2, 0, 0, 0,
 
 fn wire() -> (Wire, [Port; 3]) {
     let mut wire = Wire::new();
-    let ports = MACS.map(|mac| wire.add_port(mac));
+    let ports = MACS.map(|mac| wire.add_port(Address::Mac(mac)));
     (wire, ports)
 }
 
@@ -262,7 +262,7 @@ fn frames_go_by_mac_and_the_unknown_to_all_others() {
     assert_eq!(arrived(&mut wire, b, 0), [1, 3]);
     assert_eq!(arrived(&mut wire, c, 0), [3]);
     assert!(!wire.has_arrivals());
-    wire.set_mac(b, [2, 9, 9, 9, 9, 9]);
+    wire.set_address(b, Address::Mac([2, 9, 9, 9, 9, 9]));
     wire.send(a, &[2, 9, 9, 9, 9, 9, 4], 0);
     assert_eq!(arrived(&mut wire, b, 0), [4]);
 }

@@ -60,7 +60,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         Rtr2rtsQpIn Rtr2rtsQpOut Rts2rtsQpIn Rts2rtsQpOut Sqerr2rtsQpIn Sqerr2rtsQpOut Qp2errIn
         Qp2errOut Qp2rstIn Qp2rstOut
         AccessRegisterIn AccessRegisterOut RegisterHostEndianness NodeDescriptionReg PaosReg PmtuReg
-        PtysReg PpcntReg
+        PtysReg PcapReg PpcntReg
         SetRoceAddressIn SetRoceAddressOut QueryRoceAddressIn QueryRoceAddressOut
         QueryNicVportContextIn QueryNicVportContextOut ModifyNicVportContextIn
         ModifyNicVportContextOut QueryVportStateIn QueryVportStateOut ModifyVportStateIn

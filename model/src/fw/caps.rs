@@ -6,6 +6,7 @@ use super::{
     dispatch::{Input, Output, done},
     refusal::Refusal,
 };
+use crate::config::{LinkType, ModelConfig};
 use mlx5_direct::mlx5::{
     caps::{
         AtomicCaps, CmdHcaCap, FlowTableNicCap, FlowTablePropLayout, PerProtocolNetworkingOffloadCaps,
@@ -72,7 +73,11 @@ pub(crate) struct Capabilities {
     groups: BTreeMap<u16, Group>,
 }
 
-fn general(blue_flame: bool) -> CmdHcaCap {
+/// Ethernet, in `port_type`; InfiniBand is 0.
+const PORT_TYPE_ETHERNET: u8 = 1;
+
+fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
+    let ethernet = link == LinkType::Ethernet;
     let limits = CmdHcaCap::new()
         .with_log_max_srq_sz(LOG_MAX_SRQ_SZ)
         .with_log_max_qp_sz(LOG_MAX_QP_SZ)
@@ -116,7 +121,7 @@ fn general(blue_flame: bool) -> CmdHcaCap {
         .with_log_max_l2_table(10)
         .with_max_tc(8);
     queues
-        .with_port_type(1)
+        .with_port_type(if ethernet { PORT_TYPE_ETHERNET } else { 0 })
         .with_num_ports(1)
         .with_fixed_buffer_size(true)
         .with_local_ca_ack_delay(16)
@@ -129,10 +134,10 @@ fn general(blue_flame: bool) -> CmdHcaCap {
         .with_ud(true)
         .with_xrc(true)
         .with_atomic(true)
-        .with_roce(true)
+        .with_roce(ethernet)
         .with_umem_uid_0(true)
-        .with_eth_net_offloads(true)
-        .with_eth_virt(true)
+        .with_eth_net_offloads(ethernet)
+        .with_eth_virt(ethernet)
         .with_nic_flow_table(true)
         .with_cq_moderation(true)
         .with_uar_sz(5)
@@ -195,7 +200,7 @@ fn flow_table() -> FlowTableNicCap {
 }
 
 impl Capabilities {
-    pub(crate) fn new(blue_flame: bool) -> Self {
+    pub(crate) fn new(config: &ModelConfig) -> Self {
         let mut groups = BTreeMap::new();
         let mut add = |group: CapType, desc: &'static Desc, bytes: &[u8]| {
             let settable = if group == CapType::ATOMIC { SETTABLE_ATOMIC } else { &[] };
@@ -206,12 +211,17 @@ impl Capabilities {
             (T::DESC, caps.as_bytes())
         }
         for (group, (desc, bytes)) in [
-            (CapType::GENERAL, bytes(&general(blue_flame))),
+            (CapType::GENERAL, bytes(&general(config.blue_flame, config.link))),
             (CapType::ROCE, bytes(&roce())),
             (CapType::ATOMIC, bytes(&atomic())),
             (CapType::ETHERNET_OFFLOADS, bytes(&ethernet())),
             (CapType::FLOW_TABLE, bytes(&flow_table())),
         ] {
+            if config.link == LinkType::InfiniBand
+                && matches!(group, CapType::ROCE | CapType::ETHERNET_OFFLOADS)
+            {
+                continue;
+            }
             add(group, desc, bytes);
         }
         Self { groups }

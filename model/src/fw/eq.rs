@@ -243,6 +243,9 @@ impl Function {
 
     /// Tells the driver the port's state.
     pub(super) fn port_event(&mut self) {
+        if self.is_infiniband() {
+            return self.ib_link();
+        }
         let sub_type = if self.link_up() { PortChange::ACTIVE } else { PortChange::DOWN };
         let data = EqePortState::new().with_port_num(1).to_bytes();
         self.event(EventType::PORT_CHANGE, sub_type.0, data);

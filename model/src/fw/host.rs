@@ -176,6 +176,9 @@ impl Host for FunctionHost<'_> {
     }
 
     fn source_address(&self, gid_index: u8) -> Option<SourceAddress> {
+        if self.function.is_infiniband() {
+            return self.function.ib_source_address(gid_index);
+        }
         let entry = self.function.roce_addresses.get(usize::from(gid_index))?;
         let gid = entry.source_l3_address();
         if gid == [0; 16] || !self.function.vport.roce_enabled() {

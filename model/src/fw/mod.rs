@@ -16,6 +16,7 @@ mod flow;
 mod hca;
 pub mod health;
 mod host;
+mod infiniband;
 mod init_segment;
 mod key_access;
 mod mad;
@@ -95,6 +96,8 @@ pub(crate) struct Function {
     caps: caps::Capabilities,
     pages: pages::Pages,
     vport: vport::Vport,
+    /// The port's other half, if it is one of InfiniBand.
+    ib_port: Option<infiniband::IbPort>,
     roce_addresses: Vec<RoceAddrLayout>,
 
     uars: Table<Uar>,
@@ -147,9 +150,10 @@ impl Function {
             phase: Phase::Off,
             issi: 0,
             commands: cmdq::CommandQueue::default(),
-            caps: caps::Capabilities::new(config.blue_flame),
+            caps: caps::Capabilities::new(config),
             pages: pages::Pages::default(),
             vport: vport::Vport::new(index, config),
+            ib_port: None,
             roce_addresses: Vec::new(),
             uars: Table::new(alloc::FIRST_UAR, alloc::N_UARS),
             pds: Table::new(1, 1 << caps::LOG_MAX_PD),
@@ -183,9 +187,10 @@ impl Function {
         self.phase = Phase::Off;
         self.issi = 0;
         self.commands = cmdq::CommandQueue::default();
-        self.caps = caps::Capabilities::new(self.config.blue_flame);
+        self.caps = caps::Capabilities::new(&self.config);
         self.pages = pages::Pages::default();
         self.vport = vport::Vport::new(self.index, &self.config);
+        self.new_ib_port();
         self.outbox.clear();
         self.reset_init_segment();
     }

@@ -40,6 +40,9 @@ impl Function {
 
     /// A frame has come in.
     pub(crate) fn receive(&mut self, frame: &[u8]) {
+        if self.is_infiniband() {
+            return self.receive_infiniband(frame);
+        }
         let looped_back = frame.get(6..12) == Some(&self.mac()[..]);
         if !self.running() || !self.vport.roce_enabled() || !(looped_back || self.link_up()) {
             return;
@@ -66,7 +69,12 @@ impl Function {
             },
             number => number,
         };
-        if self.with_engine(number, |engine, host| engine.receive(host, &packet)).is_some() {
+        self.receive_at(number, &packet);
+    }
+
+    /// Gives a packet to a queue pair, if there is one with this number.
+    pub(super) fn receive_at(&mut self, number: u32, packet: &Packet<'_>) {
+        if self.with_engine(number, |engine, host| engine.receive(host, packet)).is_some() {
             self.ready.insert(number);
         }
     }

@@ -9,20 +9,26 @@ use super::{
 use mlx5_direct::mlx5::{
     cmd::{
         AccessRegOpMod, AccessRegisterIn, AccessRegisterOut, NodeDescriptionReg, PaosReg, PaosStatus,
-        PmtuReg, PpcntReg, PtysReg, RegisterId,
+        PcapReg, PmtuReg, PpcntReg, PtysReg, RegisterId,
     },
     layout::Layout,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Link types of PTYS.
+const PROTO_INFINIBAND: u8 = 1;
 const PROTO_ETHERNET: u8 = 4;
+/// Link widths and rates of InfiniBand, a bit each: 1x is bit 0, 4x bit 1; SDR is bit 0, EDR bit 5.
+const IB_WIDTH_4X: u16 = 1 << 1;
+const IB_WIDTH_1X_4X: u16 = 0b11;
+const IB_PROTO_EDR: u16 = 1 << 5;
+const IB_PROTO_SDR_TO_EDR: u16 = 0b11_1111;
 /// 100GBASE-CR4, -SR4, -KR4.
 const ETH_PROTO_100G: u32 = 0b111 << 20;
 const ETH_PROTO_100G_CR4: u32 = 1 << 20;
 /// Counters that follow the head of PPCNT.
 const PPCNT_COUNTER_BYTES: usize = 248;
-const NODE_DESCRIPTION: &[u8; 11] = b"mlx5-direct";
+pub(super) const NODE_DESCRIPTION: &[u8; 11] = b"mlx5-direct";
 
 /// The head of a register, from what the driver sent.
 fn register<T: Layout + FromBytes>(image: &[u8]) -> Result<T, Refusal> {
@@ -48,7 +54,14 @@ impl Function {
                 desc[..NODE_DESCRIPTION.len()].copy_from_slice(NODE_DESCRIPTION);
                 NodeDescriptionReg::new().with_desc(desc).as_bytes().to_vec()
             }
-            (RegisterId::NODE_DESC, true) => image.to_vec(),
+            (RegisterId::NODE_DESC, true) => {
+                let desc = register::<NodeDescriptionReg>(image)?.desc();
+                if let Some(port) = &mut self.ib_port {
+                    port.set_node_description(desc);
+                }
+                image.to_vec()
+            }
+            (RegisterId::PCAP, true) => self.set_pcap(register(image)?)?.as_bytes().to_vec(),
             (RegisterId::PAOS, _) => self.paos(register(image)?, write)?.as_bytes().to_vec(),
             (RegisterId::PMTU, _) => self.pmtu(register(image)?, write)?.as_bytes().to_vec(),
             (RegisterId::PTYS, false) => self.ptys(register(image)?)?.as_bytes().to_vec(),
@@ -94,11 +107,31 @@ impl Function {
             .with_oper_mtu(self.vport.frame_mtu))
     }
 
+    /// Only an InfiniBand port has such a mask.
+    fn set_pcap(&mut self, register: PcapReg) -> Result<PcapReg, Refusal> {
+        one_port(register.local_port())?;
+        let port = self.ib_port.as_mut().ok_or(Refusal::REGISTER)?;
+        // Linux writes the 32 bits of PortInfo into the first dword.
+        let [a, b, c, d, ..] = register.port_capability_mask();
+        port.set_capability_mask(u32::from_be_bytes([a, b, c, d]));
+        Ok(register)
+    }
+
     fn ptys(&self, register: PtysReg) -> Result<PtysReg, Refusal> {
         one_port(register.local_port())?;
-        let ethernet = register.proto_mask() & PROTO_ETHERNET != 0;
         let ports = PtysReg::new().with_local_port(1).with_proto_mask(register.proto_mask());
-        if !ethernet {
+        let asks = |proto| register.proto_mask() & proto != 0;
+        if self.is_infiniband() && asks(PROTO_INFINIBAND) {
+            let (width, proto) = if self.link_up() { (IB_WIDTH_4X, IB_PROTO_EDR) } else { (0, 0) };
+            return Ok(ports
+                .with_ib_link_width_capability(IB_WIDTH_1X_4X)
+                .with_ib_proto_capability(IB_PROTO_SDR_TO_EDR)
+                .with_ib_link_width_admin(IB_WIDTH_1X_4X)
+                .with_ib_proto_admin(IB_PROTO_SDR_TO_EDR)
+                .with_ib_link_width_oper(width)
+                .with_ib_proto_oper(proto));
+        }
+        if self.is_infiniband() || !asks(PROTO_ETHERNET) {
             return Ok(ports);
         }
         let oper = if self.link_up() { ETH_PROTO_100G_CR4 } else { 0 };

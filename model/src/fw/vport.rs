@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    Function, caps,
+    Function,
     dispatch::{Input, Output, done, out},
+    infiniband::LinkState,
     refusal::Refusal,
 };
 use crate::config::ModelConfig;
@@ -98,6 +99,15 @@ impl Vport {
 
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.context.permanent_address().mac()
+    }
+
+    pub(crate) fn port_guid(&self) -> u64 {
+        self.context.port_guid()
+    }
+
+    /// GUIDs of the card and of the function.
+    pub(crate) fn guids(&self) -> (u64, u64) {
+        (self.context.system_image_guid(), self.context.node_guid())
     }
 
     pub(crate) fn roce_enabled(&self) -> bool {
@@ -225,6 +235,24 @@ impl Function {
         let input: QueryHcaVportContextIn = input.get()?;
         own_vport(input.other_vport(), input.vport_number())?;
         let up = self.link_up();
+        if let Some(port) = &self.ib_port {
+            let (system_image_guid, node_guid) = self.vport.guids();
+            let context = HcaVportContext::new()
+                .with_has_smi(true)
+                .with_port_physical_state(if up { 5 } else { 2 })
+                .with_port_state(port.state() as u8)
+                .with_vport_state(if port.state() == LinkState::Active { 4 } else { 1 })
+                .with_system_image_guid(system_image_guid)
+                .with_port_guid(self.vport.port_guid())
+                .with_node_guid(node_guid)
+                .with_cap_mask1(port.capability_mask())
+                .with_lid(port.lid())
+                .with_lmc(port.lmc())
+                .with_subnet_timeout(port.subnet_timeout())
+                .with_sm_lid(port.sm_lid())
+                .with_sm_sl(port.sm_sl());
+            return out(QueryHcaVportContextOut::new().with_hca_vport_context(context));
+        }
         let context = HcaVportContext::new()
             .with_grh_required(true)
             .with_port_physical_state(if up { 5 } else { 3 })
@@ -237,8 +265,10 @@ impl Function {
     pub(super) fn query_hca_vport_gid(&mut self, input: &Input<'_>) -> Output {
         let input: QueryHcaVportGidIn = input.get()?;
         own_vport(input.other_vport(), input.vport_number())?;
-        let table: Vec<_> = self.roce_addresses.iter().map(|entry| entry.source_l3_address()).collect();
-        debug_assert_eq!(table.len(), usize::from(caps::ROCE_TABLE_SIZE));
+        let table = match &self.ib_port {
+            Some(port) => port.gids(),
+            None => self.roce_addresses.iter().map(|entry| entry.source_l3_address()).collect(),
+        };
         let gids = select(&table, input.gid_index())?;
         let head = QueryHcaVportGidOut::new().with_gids_num(gids.len() as u16);
         let mut output = head.as_bytes().to_vec();
@@ -249,7 +279,11 @@ impl Function {
     pub(super) fn query_hca_vport_pkey(&mut self, input: &Input<'_>) -> Output {
         let input: QueryHcaVportPkeyIn = input.get()?;
         own_vport(input.other_vport(), input.vport_number())?;
-        let pkeys = select(&[Pkey::new().with_pkey(PKEY)], input.pkey_index())?;
+        let table = match &self.ib_port {
+            Some(port) => port.pkeys.map(|pkey| Pkey::new().with_pkey(pkey)).to_vec(),
+            None => vec![Pkey::new().with_pkey(PKEY)],
+        };
+        let pkeys = select(&table, input.pkey_index())?;
         let mut output = QueryHcaVportPkeyOut::new().as_bytes().to_vec();
         output.extend(pkeys.as_bytes());
         Ok(output)

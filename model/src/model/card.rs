@@ -80,7 +80,7 @@ impl Card {
             .map_err(os("make memory for BAR0"))?;
         let mut wire = Wire::new();
         for function in &functions {
-            wire.add_port(function.mac());
+            wire.add_port(function.link_address());
         }
         let open = |address| {
             Uplink::open(address, &mut wire)
@@ -180,11 +180,10 @@ impl Card {
         let (port, now) = (Port(index), self.clock.now_ns());
         let function = &mut functions[index];
         let mut busy = false;
-        wire.set_mac(port, function.mac());
+        wire.set_address(port, function.link_address());
         while let Some(frame) = function.outbox.pop_front() {
             busy = true;
-            // Own frames loop back inside the card; others need a cable.
-            if function.link_up() || frame.get(..6) == Some(&function.mac()[..]) {
+            if function.lets_out(&frame) {
                 wire.send(port, &frame, now);
                 function.loop_multicast_back(&frame);
             }

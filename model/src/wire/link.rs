@@ -54,10 +54,37 @@ struct Held {
     due_ns: u64,
 }
 
+/// Whom a port is to be given frames for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    /// Ethernet: frames to this MAC.
+    Mac([u8; 6]),
+    /// InfiniBand: packets to this LID and the `2^lmc - 1` after it. A port without a LID has 0.
+    Lid {
+        /// First LID.
+        lid: u16,
+        /// Log2 of how many.
+        lmc: u8,
+    },
+}
+
+impl Address {
+    /// Whether a frame that was sent on the same link is for this address.
+    fn is_dest_of(self, frame: &[u8]) -> bool {
+        match self {
+            Self::Mac(mac) => frame.starts_with(&mac),
+            Self::Lid { lid, lmc } => {
+                let dest = frame.get(2..4).map_or(0, |dest| u16::from_be_bytes([dest[0], dest[1]]));
+                lid != 0 && dest >> lmc == lid >> lmc
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct End {
     /// None for an uplink, behind which any number of addresses may be.
-    mac: Option<[u8; 6]>,
+    address: Option<Address>,
     arrived: VecDeque<Vec<u8>>,
     held: Vec<Held>,
     n_lost: u64,
@@ -67,7 +94,7 @@ struct End {
 pub const QUEUE_LIMIT_FRAMES: usize = 4096;
 
 /// Ports joined by a switch without memory of its own: a frame goes to the port that has its destination
-/// MAC (its own port: loopback), or to all others if none has.
+/// address (its own port: loopback), or to all others if none has.
 #[derive(Default)]
 pub struct Wire {
     ends: Vec<End>,
@@ -81,9 +108,9 @@ impl Wire {
         Self::default()
     }
 
-    /// Adds a port with a MAC.
-    pub fn add_port(&mut self, mac: [u8; 6]) -> Port {
-        self.ends.push(End { mac: Some(mac), ..End::default() });
+    /// Adds a port.
+    pub fn add_port(&mut self, address: Address) -> Port {
+        self.ends.push(End { address: Some(address), ..End::default() });
         Port(self.ends.len() - 1)
     }
 
@@ -93,12 +120,12 @@ impl Wire {
         Port(self.ends.len() - 1)
     }
 
-    /// Changes a port's MAC.
+    /// Changes a port's address.
     ///
     /// # Panics
     /// If the wire has no such port.
-    pub fn set_mac(&mut self, port: Port, mac: [u8; 6]) {
-        self.ends[port.0].mac = Some(mac);
+    pub fn set_address(&mut self, port: Port, address: Address) {
+        self.ends[port.0].address = Some(address);
     }
 
     /// A port's MAC; none of an uplink, or of a port that the wire does not have.
@@ -117,8 +144,8 @@ impl Wire {
     /// If the wire has no such port.
     pub fn send(&mut self, from: Port, frame: &[u8], now_ns: u64) {
         assert!(from.0 < self.ends.len(), "no port {from:?}");
-        let Some(dest) = frame.first_chunk::<6>() else { return };
-        match self.ends.iter().position(|end| end.mac == Some(*dest)) {
+        let is_dest = |end: &End| end.address.is_some_and(|address| address.is_dest_of(frame));
+        match self.ends.iter().position(is_dest) {
             Some(to) => self.carry(from, Port(to), frame, now_ns),
             None => {
                 for to in (0..self.ends.len()).filter(|&to| to != from.0) {

@@ -12,7 +12,7 @@ mod parse;
 pub mod uplink;
 mod uplink_address;
 
-pub use link::{Fate, Interference, Port, Wire};
+pub use link::{Address, Fate, Interference, Port, Wire};
 pub use opcode::{Opcode, Transport};
 pub use packet::{
     Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Headers, LinkHeader, Lrh, MAX_FRAME_BYTES,

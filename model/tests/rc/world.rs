@@ -9,7 +9,7 @@ use mlx5_model::{
         Engine, Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, Right, Ring, RingFault, RoceKind,
         Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
-    wire::{Packet, Port, Wire},
+    wire::{Address, Packet, Port, Wire},
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -269,7 +269,12 @@ impl World {
                 outbox: Vec::new(),
                 n_outbox: 0,
             };
-            Node { side, qps: HashMap::new(), port: wire.add_port(mac), send_counters: HashMap::new() }
+            Node {
+                side,
+                qps: HashMap::new(),
+                port: wire.add_port(Address::Mac(mac)),
+                send_counters: HashMap::new(),
+            }
         });
         Self { nodes, wire, now: 0, trace: None }
     }

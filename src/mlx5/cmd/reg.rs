@@ -76,6 +76,13 @@ layout! {
         0x30 [31:0] eth_proto_lp_advertise: u32,
     }
 
+    /// PCAP: what software says of an InfiniBand port, in the bits of `PortInfo:CapabilityMask`.
+    pub struct PcapReg, 20, "pcap_reg" {
+        0x00 [23:16] local_port: u8,
+        /// 128 bits, the highest first.
+        0x04 [bytes] port_capability_mask: [u8; 16],
+    }
+
     /// PPCNT: head of the port counters; 248 bytes of the group chosen follow.
     pub struct PpcntReg, 8, "ppcnt_reg" {
         0x00 [31:24] swid: u8,
