@@ -4,7 +4,7 @@
 use crate::{
     CompChannel, Cq, CqAttr, Error, Pd, Result,
     backend::{
-        AsyncEvent, Control, DeviceAttr, GidEntry, PortAttr, SpecialContexts,
+        AsyncEvent, Control, DeviceAttr, GidEntry, LinkLayer, PortAttr, SpecialContexts,
         pci::PciFunction,
         prm::{OpenOptions, PrmControl},
     },
@@ -77,6 +77,16 @@ impl Context {
         self.control().query_gid(port, index)
     }
 
+    /// The entry of a port's GID table that serves when none is chosen. An open device has its link-local address
+    /// in the table of an Ethernet port, at 0 in RoCE v1 and at 1 in RoCE v2: it is 1. On InfiniBand it is 0, the
+    /// port's own GUID in its subnet.
+    pub fn usual_gid_index(&self, port: u8) -> Result<u8> {
+        Ok(match self.port(port)?.link_layer {
+            LinkLayer::Ethernet => 1,
+            LinkLayer::InfiniBand => 0,
+        })
+    }
+
     /// Fills an entry of a port's GID table, or empties it.
     pub fn set_gid(&self, port: u8, index: u16, entry: Option<&GidEntry>) -> Result<()> {
         self.control().set_gid(port, index, entry)
@@ -89,7 +99,7 @@ impl Context {
     /// # fn f(ctx: &mlx5_direct::Context) -> mlx5_direct::Result<()> {
     /// use mlx5_direct::Connection;
     /// let gid_index = ctx.add_address(1, [10, 0, 0, 1].into())?;
-    /// let how = Connection { gid_index, ..Connection::default() };
+    /// let how = Connection { gid_index: Some(gid_index), ..Connection::default() };
     /// # Ok(()) }
     /// ```
     ///

@@ -2,7 +2,7 @@
 
 use crate::{
     Context, Cq, Error, Mr, Pd, QpAddress, Result,
-    backend::{Access, AddressVector, QpAttr, QpModify, QpParams, QpParts},
+    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts},
     doorbell::{DoorbellMode, DoorbellRecord},
     mlx5::{
         be::Be32,
@@ -53,9 +53,8 @@ impl Default for QpInit {
 pub struct Connection {
     /// Own port, from 1.
     pub port: u8,
-    /// Own entry in the GID table. An open device has its link-local address there, at 0 in RoCE v1 and at 1
-    /// in RoCE v2.
-    pub gid_index: u8,
+    /// Own entry in the GID table; `None` for the [usual one](Context::usual_gid_index).
+    pub gid_index: Option<u8>,
     /// What the peer may do.
     pub access: Access,
     /// Payload of a packet; `None` for the largest that both ports can carry.
@@ -78,7 +77,7 @@ impl Default for Connection {
     fn default() -> Self {
         Self {
             port: 1,
-            gid_index: 1,
+            gid_index: None,
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             path_mtu: None,
             max_rd_atomic: 16,
@@ -276,9 +275,11 @@ impl Qp {
         }
     }
 
-    /// What a peer has to know to [connect](Self::connect) to this queue pair over `port`.
-    pub fn address(&self, port: u8, gid_index: u8) -> Result<QpAddress> {
+    /// What a peer has to know to [connect](Self::connect) to this queue pair over `port`, at an entry of its GID
+    /// table or at the [usual one](Context::usual_gid_index).
+    pub fn address(&self, port: u8, gid_index: impl Into<Option<u8>>) -> Result<QpAddress> {
         let ctx = self.object.context();
+        let gid_index = gid_index.into().unwrap_or(ctx.usual_gid_index(port)?);
         let (gid, port) = (ctx.gid(port, gid_index.into())?, ctx.port(port)?);
         let (qpn, psn, mtu) = (self.qpn(), self.psn, port.active_mtu);
         Ok(QpAddress { qpn, psn, gid: gid.gid, mac: gid.mac, lid: port.lid, mtu })
@@ -311,11 +312,17 @@ impl Qp {
     }
 
     fn rtr(&self, peer: &QpAddress, how: &Connection) -> Result<QpModify> {
-        let port = self.object.context().port(how.port)?;
+        let ctx = self.object.context();
+        let port = ctx.port(how.port)?;
+        let sgid_index = how.gid_index.unwrap_or(ctx.usual_gid_index(how.port)?);
+        // Inside one InfiniBand subnet LIDs are enough, and packets 40 bytes shorter.
+        let subnet = |gid: &[u8; 16]| gid.first_chunk::<8>().copied();
+        let by_lid = port.link_layer == LinkLayer::InfiniBand
+            && subnet(&ctx.gid(how.port, sgid_index.into())?.gid) == subnet(&peer.gid);
         let ah = AddressVector {
             port: how.port,
-            sgid_index: how.gid_index,
-            dgid: peer.gid,
+            sgid_index,
+            dgid: if by_lid { [0; 16] } else { peer.gid },
             dmac: peer.mac,
             dlid: peer.lid,
             sl: 0,

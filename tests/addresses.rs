@@ -49,7 +49,7 @@ fn traffic_between_ip_addresses_that_the_user_set() {
             assert_eq!(ctx.gid(1, 2).unwrap(), GidEntry::roce_v2(pair[at], ctx.port(1).unwrap().mac));
             assert_eq!(ctx.add_address(1, pair[at]).unwrap(), 2, "it is there already");
         }
-        let how = Connection { gid_index: 2, ..Connection::default() };
+        let how = Connection { gid_index: Some(2), ..Connection::default() };
         connect(&mut sides, [&how, &how]);
         assert_eq!(sides[0].qp.query().unwrap().ah.dgid, gid_of(pair[1]));
         say(&mut sides);

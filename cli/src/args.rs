@@ -148,9 +148,9 @@ pub(crate) struct PeerArgs {
     /// Own IP address in RoCE v2: given to the port, and used. Default: the entry of --gid-index
     #[arg(long, value_name = "ADDR")]
     pub(crate) ip: Option<IpAddr>,
-    /// Own entry in the GID table: 0 and 1 are the link-local address in RoCE v1 and v2
-    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "ip")]
-    pub(crate) gid_index: u8,
+    /// Own entry in the GID table: 0 and 1 are the link-local address in RoCE v1 and v2. Default: 1; 0 on InfiniBand
+    #[arg(long, value_name = "N", conflicts_with = "ip")]
+    pub(crate) gid_index: Option<u8>,
     /// MAC of the peer or of the gateway to it, where neither the exchange nor a link-local GID tells it
     #[arg(long, value_name = "MAC", value_parser = mac)]
     pub(crate) peer_mac: Option<[u8; 6]>,

@@ -10,7 +10,6 @@ use crate::{
     report::{LatencyRow, RateRow, draw},
     traffic::{A, B, Link, bandwidth, latency},
 };
-use mlx5_direct::Connection;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
     io::{self, Write},
@@ -201,7 +200,7 @@ fn describe(device: &Device) -> Result<String, Failure> {
 
 /// An end in a line.
 fn describe_end(end: &Endpoint, out: &mut impl Write) -> Result<(), Failure> {
-    let gid = end.ctx.gid(PORT, Connection::default().gid_index.into())?;
+    let gid = end.ctx.gid(PORT, end.ctx.usual_gid_index(PORT)?.into())?;
     for lane in &end.lanes {
         writeln!(out, "{:<7} {} port {PORT}, QP {}, GID {gid}", end.name, end.ctx.name(), lane.qp.qpn())?;
     }

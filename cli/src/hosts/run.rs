@@ -21,12 +21,12 @@ pub(super) const ONLY_PINGPONG: &str = "--exchange ibv_rc_pingpong plays ping-po
 
 /// Rules of the command line that need no device.
 pub(crate) fn check_usage(command: &str, plans: &[Plan], common: &Common) -> Result<(), Failure> {
-    let default = PeerArgs { gid_index: 1, wait: 60, ..PeerArgs::default() };
+    let default = PeerArgs { wait: 60, ..PeerArgs::default() };
     let PeerArgs { exchange, ip, gid_index, peer_mac, mtu, wait, .. } = &common.peer;
     let given = [
         ("--exchange", *exchange != default.exchange),
         ("--ip", ip.is_some()),
-        ("--gid-index", *gid_index != default.gid_index),
+        ("--gid-index", gid_index.is_some()),
         ("--peer-mac", peer_mac.is_some()),
         ("--mtu", mtu.is_some()),
         ("--wait", *wait != default.wait),
@@ -118,7 +118,8 @@ fn with_peer<R: TwoHosts>(
     let (mut tcp, role) = meet(peer, common.json, out)?;
     let timeout = Duration::from_secs(common.timeout.into());
     let local = Local { ctx, role, how, peer_mac: peer.peer_mac, timeout };
-    let gid = ctx.gid(PORT, how.gid_index.into())?;
+    let gid_index = how.gid_index.unwrap_or(ctx.usual_gid_index(PORT)?);
+    let gid = ctx.gid(PORT, gid_index.into())?;
     let mut told = Told { name, mtu_bytes: 0, rows: Vec::new() };
     let (pingpong, at) = (command == "pingpong", tcp.peer());
     let tell = |outcome: Outcome<R>| {
@@ -179,13 +180,14 @@ fn with_peer<R: TwoHosts>(
 
 /// How this end connects: over which of its addresses.
 fn connection(ctx: &Context, peer: &PeerArgs) -> Result<Connection, Failure> {
-    let gid_index = match peer.ip {
-        Some(ip) => ctx.add_address(PORT, ip)?,
-        None => peer.gid_index,
+    let gid_index = match (peer.ip, peer.gid_index) {
+        (Some(ip), _) => ctx.add_address(PORT, ip)?,
+        (None, Some(index)) => index,
+        (None, None) => ctx.usual_gid_index(PORT)?,
     };
     // An empty entry is refused before anybody is asked to connect.
     ctx.gid(PORT, gid_index.into())?;
-    Ok(Connection { port: PORT, gid_index, path_mtu: peer.mtu, ..Connection::default() })
+    Ok(Connection { port: PORT, gid_index: Some(gid_index), path_mtu: peer.mtu, ..Connection::default() })
 }
 
 /// Finds the peer.

@@ -73,6 +73,9 @@ pub(crate) struct Capabilities {
     groups: BTreeMap<u16, Group>,
 }
 
+/// Sizes of the GID table, in `gid_table_size`.
+const GIDS_8: u16 = 0;
+const GIDS_64: u16 = 3;
 /// Ethernet, in `port_type`; InfiniBand is 0.
 const PORT_TYPE_ETHERNET: u8 = 1;
 
@@ -99,7 +102,7 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_log_max_transport_domain(LOG_MAX_TRANSPORT_DOMAIN)
         .with_log_max_xrcd(LOG_MAX_XRCD)
         .with_max_qp_cnt(MAX_QP_CNT)
-        .with_gid_table_size(3)
+        .with_gid_table_size(if ethernet { GIDS_64 } else { GIDS_8 })
         .with_log_max_mcg(LOG_MAX_MCG)
         .with_max_qp_mcg(MAX_QP_MCG)
         .with_log_max_klm_list_size(16);

@@ -97,6 +97,12 @@ impl Function {
 
     fn pmtu(&mut self, register: PmtuReg, write: bool) -> Result<PmtuReg, Refusal> {
         one_port(register.local_port())?;
+        if self.is_infiniband() {
+            // The path MTU, and the subnet manager's to change.
+            let mtu = self.config.mtu_bytes;
+            let register = PmtuReg::new().with_local_port(1);
+            return Ok(register.with_max_mtu(mtu).with_admin_mtu(mtu).with_oper_mtu(mtu));
+        }
         if write {
             self.vport.frame_mtu = register.admin_mtu().min(self.vport.max_frame_mtu);
         }

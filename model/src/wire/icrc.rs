@@ -2,6 +2,7 @@
 //! (InfiniBand specification 7.8.1, annex A16 for RoCE, A17 for RoCE v2). The variant CRC, which InfiniBand has
 //! besides, since it has no Ethernet frame check: CRC-16 over the packet as it stands (7.8.2).
 
+use crc::{Algorithm, Crc};
 use crc32fast::Hasher;
 
 /// What carries the BTH: decides which fields are variant.
@@ -67,16 +68,22 @@ pub fn icrc(packet: &[u8], carrier: Carrier) -> u32 {
     hasher.finalize()
 }
 
-/// x^16 + x^12 + x^3 + x + 1, with the coefficient of x^15 in bit 0.
-const VCRC_POLYNOMIAL: u16 = 0x100b_u16.reverse_bits();
+/// x^16 + x^12 + x^3 + x + 1, by the procedure of the ICRC: all ones first, least significant bit of a byte
+/// first, complemented at the end.
+const VCRC: Crc<u16> = Crc::<u16>::new(&Algorithm {
+    width: 16,
+    poly: 0x100b,
+    init: 0xffff,
+    refin: true,
+    refout: true,
+    xorout: 0xffff,
+    check: 0,
+    residue: 0,
+});
 
 /// The VCRC of an InfiniBand packet from its LRH to the end of its ICRC. Sent least significant byte first.
 pub fn vcrc(packet: &[u8]) -> u16 {
-    !packet.iter().fold(0xffff, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(*byte), |crc: u16, _| {
-            crc >> 1 ^ if crc & 1 != 0 { VCRC_POLYNOMIAL } else { 0 }
-        })
-    })
+    VCRC.checksum(packet)
 }
 
 #[cfg(test)]

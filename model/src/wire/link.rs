@@ -144,6 +144,10 @@ impl Wire {
     /// If the wire has no such port.
     pub fn send(&mut self, from: Port, frame: &[u8], now_ns: u64) {
         assert!(from.0 < self.ends.len(), "no port {from:?}");
+        // Too short to be for anybody.
+        if frame.len() < 6 {
+            return;
+        }
         let is_dest = |end: &End| end.address.is_some_and(|address| address.is_dest_of(frame));
         match self.ends.iter().position(is_dest) {
             Some(to) => self.carry(from, Port(to), frame, now_ns),

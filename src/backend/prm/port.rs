@@ -21,6 +21,8 @@ use crate::{
 const LOCAL_PORT: u8 = 1;
 /// `ptys_reg.proto_mask`: Ethernet.
 const PTYS_ETHERNET: u8 = 4;
+/// `ptys_reg.proto_mask`: InfiniBand.
+const PTYS_INFINIBAND: u8 = 1;
 /// Ethernet header with VLAN tag, and FCS: what the port's MTU has and a payload's has not.
 const L2_BYTES: u16 = 22;
 /// What RoCE v2 can put around a packet's payload: GRH, UDP, BTH, XRCETH, AtomicETH, ICRC.
@@ -89,6 +91,20 @@ const EXT_SPEEDS: [(u32, u8); 17] = [
     (400_000, 4),
 ];
 
+/// Speed of a lane in Mbit/s by bit of `ptys_reg.ib_proto_oper`, SDR to NDR.
+const IB_LANE_SPEEDS: [u32; 8] = [2_500, 5_000, 10_000, 10_312, 14_062, 25_000, 50_000, 100_000];
+/// Lanes by bit of `ptys_reg.ib_link_width_oper`.
+const IB_WIDTHS: [u8; 5] = [1, 4, 8, 12, 2];
+
+/// Speed and lanes of an InfiniBand port.
+fn ib_speed(ptys: &PtysReg) -> (u32, u8) {
+    let lane = |bit: &(usize, u32)| ptys.ib_proto_oper() >> bit.0 & 1 != 0;
+    let lane_mbps = IB_LANE_SPEEDS.into_iter().enumerate().filter(lane).map(|(_, mbps)| mbps).max();
+    let width = |bit: &(usize, u8)| ptys.ib_link_width_oper() >> bit.0 & 1 != 0;
+    let n_lanes = IB_WIDTHS.into_iter().enumerate().filter(width).map(|(_, n)| n).max().unwrap_or(0);
+    (lane_mbps.unwrap_or(0) * u32::from(n_lanes), n_lanes)
+}
+
 fn fastest(bits: u32, table: &[(u32, u8)]) -> (u32, u8) {
     let set = table.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 != 0);
     set.map(|(_, speed)| *speed).max().unwrap_or((0, 0))
@@ -96,7 +112,12 @@ fn fastest(bits: u32, table: &[(u32, u8)]) -> (u32, u8) {
 
 /// The largest path MTU whose packets fit.
 fn path_mtu(payload_bytes: u16) -> Mtu {
-    let room = u32::from(payload_bytes.saturating_sub(ROCE_BYTES));
+    largest_mtu(payload_bytes.saturating_sub(ROCE_BYTES))
+}
+
+/// The largest path MTU up to `limit_bytes`.
+fn largest_mtu(limit_bytes: u16) -> Mtu {
+    let room = u32::from(limit_bytes);
     let mtus = [Mtu::MTU_4096, Mtu::MTU_2048, Mtu::MTU_1024, Mtu::MTU_512];
     mtus.into_iter().find(|mtu| mtu.bytes().is_some_and(|bytes| bytes <= room)).unwrap_or(Mtu::MTU_256)
 }
@@ -191,7 +212,7 @@ impl PrmControl {
         };
         match self.link_layer() {
             LinkLayer::Ethernet => self.ethernet_attr(attr, up),
-            LinkLayer::InfiniBand => self.infiniband_attr(attr),
+            LinkLayer::InfiniBand => self.infiniband_attr(attr, pmtu),
         }
     }
 
@@ -216,10 +237,24 @@ impl PrmControl {
         })
     }
 
-    fn infiniband_attr(&self, attr: PortAttr) -> Result<PortAttr> {
+    fn infiniband_attr(&self, attr: PortAttr, pmtu: PmtuReg) -> Result<PortAttr> {
         let input = QueryHcaVportContextIn::request();
         let context: HcaVportContext = self.core.cmd.call(&input)?.hca_vport_context();
+        let ptys = PtysReg::new().with_local_port(LOCAL_PORT).with_proto_mask(PTYS_INFINIBAND);
+        let ptys = match self.access_reg(RegisterId::PTYS, AccessRegOpMod::READ, ptys) {
+            // A port without a module may refuse: its speed is unknown.
+            Err(Error::Command { .. }) => PtysReg::new(),
+            ptys => ptys?,
+        };
+        let (active_speed_mbps, active_width) = ib_speed(&ptys);
         Ok(PortAttr {
+            // Here the register has the path MTU itself.
+            max_mtu: largest_mtu(pmtu.max_mtu()),
+            active_mtu: largest_mtu(pmtu.oper_mtu()),
+            netdev_mtu_bytes: 0,
+            active_speed_mbps,
+            active_width,
+            gid_tbl_len: 8 << self.caps.general.gid_table_size().min(4),
             state: match context.port_state() {
                 2 => PortState::Init,
                 3 => PortState::Armed,
@@ -252,6 +287,12 @@ impl PrmControl {
             let input = QueryHcaVportGidIn::request().with_gid_index(index);
             let (_, tail) = self.core.cmd.exec(Lane::Regular, &input, &[], 16)?;
             let gid = *tail.first_chunk().unwrap_or(&[0; 16]);
+            // Only the lower half is empty: the prefix is the subnet's.
+            if gid[8..] == [0; 8] {
+                return Err(Error::invalid(format!(
+                    "GID index {index} of port {port} is empty; choose another"
+                )));
+            }
             return Ok(GidEntry { gid, gid_type: GidType::Ib, mac: [0; 6], vlan: None });
         }
         self.check_gid_index(port, index)?;
@@ -342,6 +383,9 @@ mod tests {
 
     #[test]
     fn speeds_by_bit() {
+        let edr = PtysReg::new().with_ib_proto_oper(1 << 5).with_ib_link_width_oper(1 << 1);
+        assert_eq!(ib_speed(&edr), (100_000, 4));
+        assert_eq!(ib_speed(&PtysReg::new()), (0, 0));
         assert_eq!(fastest(1 << 23 | 1 << 28, &SPEEDS), (100_000, 4));
         assert_eq!(fastest(1 << 13, &EXT_SPEEDS), (200_000, 2));
         assert_eq!(fastest(0, &SPEEDS), (0, 0));
