@@ -4,6 +4,7 @@
 use super::{
     Function, caps,
     dispatch::{Input, Output, done},
+    infiniband::is_to_group,
     refusal::Refusal,
 };
 use crate::wire::Packet;
@@ -89,10 +90,14 @@ impl Function {
 
     /// A frame that this port sends: members here have it too, whoever else has it by the cable.
     pub(crate) fn loop_multicast_back(&mut self, frame: &[u8]) {
-        if frame.first().is_none_or(|first| first & 1 == 0) || self.multicast.groups.is_empty() {
+        let infiniband = self.is_infiniband();
+        let to_group =
+            if infiniband { is_to_group(frame) } else { frame.first().is_some_and(|byte| byte & 1 != 0) };
+        if !to_group || self.multicast.groups.is_empty() {
             return;
         }
-        if let Ok(packet) = Packet::parse(frame)
+        let packet = if infiniband { Packet::parse_infiniband(frame) } else { Packet::parse(frame) };
+        if let Ok(packet) = packet
             && packet.headers.bth.dest_qpn.get() == MULTICAST_QPN
         {
             self.receive_multicast(&packet);

@@ -11,6 +11,7 @@ mod smp;
 
 pub(crate) use port::{IbPort, LinkState};
 use receive::is_management;
+pub(super) use receive::is_to_group;
 
 use super::Function;
 use crate::{config::LinkType, wire::link::Address};

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    super::Function,
+    super::{Function, multicast::MULTICAST_QPN},
     port::LinkState,
     smp::{PERMISSIVE_LID, Smp},
 };
@@ -21,6 +21,12 @@ const MANAGEMENT_VL: u8 = 15;
 /// Whether a packet is subnet management, by its lane.
 pub(super) fn is_management(packet: &[u8]) -> bool {
     packet.first().is_some_and(|byte| byte >> 4 == MANAGEMENT_VL)
+}
+
+/// Whether a packet is for a multicast group, by its LID.
+pub(in crate::fw) fn is_to_group(packet: &[u8]) -> bool {
+    let dest_lid = packet.get(2..4).map_or(0, |lid| u16::from_be_bytes([lid[0], lid[1]]));
+    (FIRST_MULTICAST_LID..PERMISSIVE_LID).contains(&dest_lid)
 }
 
 impl Function {
@@ -49,6 +55,8 @@ impl Function {
         }
         match packet.headers.bth.dest_qpn.get() {
             0 => self.receive_management(&packet, lrh),
+            _ if !self.running() => {}
+            MULTICAST_QPN => self.receive_multicast(&packet),
             1 => self.receive_at_type(ServiceType::QP1, &packet),
             number => self.receive_at(number, &packet),
         }
