@@ -128,9 +128,12 @@ impl Wire {
         self.ends[port.0].address = Some(address);
     }
 
-    /// A port's MAC; none of an uplink, or of a port that the wire does not have.
+    /// A port's MAC; none of an uplink, of a port of InfiniBand, or of one that the wire does not have.
     pub fn mac(&self, port: Port) -> Option<[u8; 6]> {
-        self.ends.get(port.0)?.mac
+        match self.ends.get(port.0)?.address? {
+            Address::Mac(mac) => Some(mac),
+            Address::Lid { .. } => None,
+        }
     }
 
     /// Lets `interference` decide about every frame from now on.
