@@ -128,7 +128,7 @@ fn two_cards_joined_by_roce_of_the_host() {
     let [mut a, mut b] = addresses.map(|address| side(&format!("wire=roce:{address}")));
     let [how_a, how_b] = [(&a, addresses[0]), (&b, addresses[1])].map(|(side, address)| {
         let gid_index = side.ctx.add_address(1, address.into()).expect("an entry of the GID table");
-        Connection { gid_index, ..Setup::default().connection }
+        Connection { gid_index: Some(gid_index), ..Setup::default().connection }
     });
     connect(&mut a.qp, &mut b.qp, &how_a, &how_b);
     all_operations(&mut a, &mut b);
