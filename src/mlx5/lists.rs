@@ -52,6 +52,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         QueryIssiIn QueryIssiOut SetIssiIn SetIssiOut
         CreateMkeyIn CreateMkeyOut QueryMkeyIn QueryMkeyOut DestroyMkeyIn DestroyMkeyOut
         QuerySpecialContextsIn QuerySpecialContextsOut
+        Umem CreateUmemIn CreateUmemOut DestroyUmemIn DestroyUmemOut
+        Uctx CreateUctxIn CreateUctxOut DestroyUctxIn DestroyUctxOut
         MboxIn MboxOut
         QueryPagesIn QueryPagesOut ManagePagesIn ManagePagesOut
         CreateQpIn CreateQpOut QueryQpIn QueryQpOut DestroyQpIn DestroyQpOut AllocQCounterIn
@@ -135,6 +137,7 @@ pub fn commands() -> &'static [CommandDesc] {
         EnableHcaIn DisableHcaIn InitHcaIn TeardownHcaIn SetDriverVersionIn QueryAdapterIn NopIn
         QueryIssiIn SetIssiIn
         CreateMkeyIn QueryMkeyIn DestroyMkeyIn QuerySpecialContextsIn
+        CreateUmemIn DestroyUmemIn CreateUctxIn DestroyUctxIn
         QueryPagesIn ManagePagesIn
         CreateQpIn QueryQpIn DestroyQpIn AllocQCounterIn DeallocQCounterIn QueryQCounterIn
         Rst2initQpIn Init2initQpIn Init2rtrQpIn Rtr2rtsQpIn Rts2rtsQpIn Sqerr2rtsQpIn Qp2errIn Qp2rstIn

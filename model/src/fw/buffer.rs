@@ -4,6 +4,18 @@
 use super::refusal::Refusal;
 use crate::mem::{DmaFault, DmaMap};
 
+/// `log_page_size` of contexts is less this.
+const LOG_MIN_PAGE: u8 = 12;
+/// Lower bits of a umem's pages: may be read, may be written.
+const PERMISSIONS: u64 = 3;
+
+fn page_bytes(log_page_size: u8) -> Result<u64, Refusal> {
+    match log_page_size + LOG_MIN_PAGE {
+        log @ ..=31 => Ok(1 << log),
+        _ => Err(Refusal::PAGE_SIZE),
+    }
+}
+
 /// Memory of a queue, as its context and page list describe it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Buffer {
@@ -25,24 +37,51 @@ impl Buffer {
         list: &[u8],
         write: bool,
     ) -> Result<Self, Refusal> {
-        let log_page_bytes = log_page_size + 12;
-        if log_page_bytes > 31 {
-            return Err(Refusal::PAGE_SIZE);
-        }
-        let page_bytes = 1u64 << log_page_bytes;
+        let page_bytes = page_bytes(log_page_size)?;
         let offset_bytes = u64::from(page_offset) * (page_bytes / 64);
         let n_pages = (offset_bytes + len_bytes).div_ceil(page_bytes) as usize;
         let (entries, _) = list.as_chunks::<8>();
         let entries = entries.get(..n_pages).ok_or(Refusal::LIST_SHORT)?;
-        let pages: Vec<u64> = entries.iter().map(|entry| u64::from_be_bytes(*entry)).collect();
+        let pages = entries.iter().map(|entry| u64::from_be_bytes(*entry)).collect();
+        let buffer = Self { len_bytes, ..Self::checked(pages, log_page_size, offset_bytes)? };
+        buffer.check_mapped(dma, write)?;
+        Ok(buffer)
+    }
+
+    /// All of these pages from `offset_bytes` in the first of them on, with permissions in their lower bits.
+    pub(crate) fn of_pages(list: &[[u8; 8]], log_page_size: u8, offset_bytes: u64) -> Result<Self, Refusal> {
+        let pages = list.iter().map(|entry| u64::from_be_bytes(*entry) & !PERMISSIONS).collect();
+        Self::checked(pages, log_page_size, offset_bytes)
+    }
+
+    /// Part of the buffer, all of which must be mapped.
+    pub(crate) fn part(
+        &self,
+        dma: &DmaMap,
+        at_bytes: u64,
+        len_bytes: u64,
+        write: bool,
+    ) -> Result<Self, Refusal> {
+        if at_bytes.checked_add(len_bytes).is_none_or(|end| end > self.len_bytes) {
+            return Err(Refusal::UMEM);
+        }
+        let part = Self { offset_bytes: self.offset_bytes + at_bytes, len_bytes, ..self.clone() };
+        part.check_mapped(dma, write)?;
+        Ok(part)
+    }
+
+    fn checked(pages: Vec<u64>, log_page_size: u8, offset_bytes: u64) -> Result<Self, Refusal> {
+        let page_bytes = page_bytes(log_page_size)?;
         if pages.iter().any(|page| page % page_bytes != 0) {
             return Err(Refusal::PAS_ALIGNMENT);
         }
-        let buffer = Self { pages, log_page_bytes, offset_bytes, len_bytes };
-        buffer
-            .pieces(0, len_bytes, |iova, len_bytes| dma.check(iova, len_bytes as usize, write))
-            .map_err(|_| Refusal::QUEUE_NOT_MAPPED)?;
-        Ok(buffer)
+        let len_bytes = (pages.len() as u64 * page_bytes).saturating_sub(offset_bytes);
+        Ok(Self { pages, log_page_bytes: log_page_size + LOG_MIN_PAGE, offset_bytes, len_bytes })
+    }
+
+    fn check_mapped(&self, dma: &DmaMap, write: bool) -> Result<(), Refusal> {
+        self.pieces(0, self.len_bytes, |iova, len_bytes| dma.check(iova, len_bytes as usize, write))
+            .map_err(|_| Refusal::QUEUE_NOT_MAPPED)
     }
 
     /// Calls `visit` with address and length of every piece of a range.

@@ -28,6 +28,9 @@ pub(crate) const LOG_MAX_MKEY: u8 = 18;
 pub(crate) const LOG_MAX_MRW_SZ: u8 = 40;
 /// Keys that name keys, one behind the other.
 pub(crate) const MAX_INDIRECTION: u8 = 4;
+/// Contexts of user processes, and their pieces of memory.
+pub(crate) const LOG_MAX_UCTX: u8 = 10;
+pub(crate) const LOG_MAX_UMEM: u8 = 16;
 pub(crate) const LOG_MAX_PD: u8 = 16;
 pub(crate) const LOG_MAX_XRCD: u8 = 16;
 pub(crate) const LOG_MAX_TRANSPORT_DOMAIN: u8 = 10;
@@ -139,6 +142,8 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_atomic(true)
         .with_roce(ethernet)
         .with_umem_uid_0(true)
+        .with_log_max_uctx(LOG_MAX_UCTX)
+        .with_log_max_umem(LOG_MAX_UMEM)
         .with_eth_net_offloads(ethernet)
         .with_eth_virt(ethernet)
         .with_nic_flow_table(true)
@@ -150,7 +155,11 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_device_frequency_mhz(DEVICE_FREQUENCY_KHZ / 1000)
         .with_umr_ptr_rlky(true)
         .with_imaicl(true)
-        .with_umr_modify_entity_size_disabled(true)
+        .with_umr_extended_translation_offset(true)
+        .with_relaxed_ordering_write(true)
+        .with_relaxed_ordering_write_umr(true)
+        .with_relaxed_ordering_read(true)
+        .with_relaxed_ordering_read_umr(true)
         .with_umr_fence(2)
         .with_driver_version(true)
         .with_force_teardown(true)

@@ -6,6 +6,7 @@ use super::{
     buffer::Buffer,
     caps,
     cq_moderation::Moderation,
+    devx::{BufferSource, UmemPart},
     dispatch::{Input, Output, done, out},
     pages::Cost,
     refusal::Refusal,
@@ -86,9 +87,6 @@ impl Function {
     pub(super) fn create_cq(&mut self, input: &Input<'_>) -> Output {
         let (input, list) = input.get_with_list::<CreateCqIn>()?;
         let context = input.cq_context();
-        if input.cq_umem_valid() || context.dbr_umem_valid() {
-            return Err(Refusal::UMEM);
-        }
         if context.log_cq_size() > caps::LOG_MAX_CQ_SZ {
             return Err(Refusal::QUEUE_SIZE);
         }
@@ -101,15 +99,21 @@ impl Function {
         if !self.uars.contains(context.uar_page().get()) {
             return Err(Refusal::NO_SUCH_UAR);
         }
-        self.check_record(context.dbr_addr())?;
+        let record = context.dbr_umem_valid().then_some(context.dbr_umem_id());
+        let dbr_addr = self.record_address(record, context.dbr_addr())?;
         let stride_bytes = if context.cqe_sz() == CqeSize::STRIDE_64 { 64 } else { 128 };
-        let (log_page, offset) = (context.log_page_size(), context.page_offset());
-        let len_bytes = stride_bytes << context.log_cq_size();
-        let buffer = Buffer::new(&self.dma, log_page, offset, len_bytes, list, true)?;
+        let umem = UmemPart { id: input.cq_umem_id(), offset_bytes: input.cq_umem_offset() };
+        let source = BufferSource {
+            log_page_size: context.log_page_size(),
+            page_offset: context.page_offset(),
+            list,
+            umem: input.cq_umem_valid().then_some(umem),
+        };
+        let buffer = self.buffer(source, stride_bytes << context.log_cq_size(), true)?;
         self.check_filled("CQ", &buffer, stride_bytes, |last| last >> 4 != 0xf && last & 1 == 0)?;
         self.charge(Cost::CQ)?;
         let cq = Cq {
-            context: context.with_status(CqStatus::OK).with_st(CqState::FIRED),
+            context: context.with_dbr_addr(dbr_addr).with_status(CqStatus::OK).with_st(CqState::FIRED),
             buffer,
             producer: 0,
             consumer: 0,

@@ -105,6 +105,10 @@ table! {
     CREATE_MKEY Initialised create_mkey,
     QUERY_MKEY Initialised query_mkey,
     DESTROY_MKEY Initialised destroy_mkey,
+    CREATE_UCTX Initialised create_uctx,
+    DESTROY_UCTX Initialised destroy_uctx,
+    CREATE_UMEM Initialised create_umem,
+    DESTROY_UMEM Initialised destroy_umem,
     CREATE_EQ Initialised create_eq,
     QUERY_EQ Initialised query_eq,
     DESTROY_EQ Initialised destroy_eq,
@@ -193,7 +197,8 @@ pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<
         function.violate(Violation::new(Rule::CommandOrder, detail).on(Queue::Cmd).with_bytes(input.bytes));
         return Err(refusal);
     }
-    if input.head().uid() != 0 {
+    let uid = input.head().uid();
+    if uid != 0 && !function.uctxs.contains(uid.into()) {
         return Err(Refusal::UID);
     }
     if input.output_len_bytes < head_len_bytes(opcode) {

@@ -3,6 +3,7 @@
 
 use super::{
     Function, caps,
+    devx::UmemPart,
     dispatch::{Input, Output, done, out},
     pages::Cost,
     refusal::Refusal,
@@ -146,9 +147,14 @@ impl Mkey {
 impl Function {
     pub(super) fn create_mkey(&mut self, input: &Input<'_>) -> Output {
         let (input, list) = input.get_with_list::<CreateMkeyIn>()?;
-        if input.mkey_umem_valid() {
-            return Err(Refusal::UMEM);
-        }
+        let from_umem;
+        let list = match input.mkey_umem_valid() {
+            false => list,
+            true => {
+                from_umem = self.mkey_umem_list(&input)?;
+                &from_umem
+            }
+        };
         let mkey = Mkey::new(&input, list)?;
         let (pd, cost) = (mkey.context.pd().get(), mkey.cost);
         self.pds.hold(pd, Refusal::NO_SUCH_PD)?;
@@ -163,6 +169,21 @@ impl Function {
             self.pds.release(pd);
         }
         out(CreateMkeyOut::new().with_mkey_index(created?))
+    }
+
+    /// The page list of a key over a umem.
+    fn mkey_umem_list(&self, input: &CreateMkeyIn) -> Result<Vec<u8>, Refusal> {
+        let log_page = input.memory_key_mkey_entry().log_page_size();
+        if !(12..=31).contains(&log_page) {
+            return Err(Refusal::PAGE_SIZE);
+        }
+        let part = UmemPart { id: input.mkey_umem_id(), offset_bytes: input.mkey_umem_offset() };
+        let context = input.memory_key_mkey_entry();
+        let n_pages = (context.start_addr() % (1 << log_page) + context.len()).div_ceil(1 << log_page);
+        let mut list: Vec<u8> =
+            self.umem_pages(part, log_page, n_pages)?.into_iter().flat_map(u64::to_be_bytes).collect();
+        list.resize(list.len().max(input.translations_octword_actual_size() as usize * 16), 0);
+        Ok(list)
     }
 
     pub(super) fn query_mkey(&mut self, input: &Input<'_>) -> Output {

@@ -9,6 +9,7 @@ mod cmdq;
 mod cq;
 mod cq_moderation;
 mod cq_resize;
+mod devx;
 mod dispatch;
 mod doorbell;
 mod eq;
@@ -105,6 +106,8 @@ pub(crate) struct Function {
     transport_domains: Table<alloc::Counted>,
     xrcds: Table<alloc::Counted>,
     counters: Table<alloc::Counted>,
+    uctxs: Table<alloc::Counted>,
+    umems: Table<devx::Umem>,
     mkeys: Table<Mkey>,
     eqs: Table<EventQueue>,
     cqs: Table<Cq>,
@@ -160,6 +163,8 @@ impl Function {
             transport_domains: Table::new(1, 1 << caps::LOG_MAX_TRANSPORT_DOMAIN),
             xrcds: Table::new(1, 1 << caps::LOG_MAX_XRCD),
             counters: Table::new(1, u32::from(caps::MAX_QP_CNT)),
+            uctxs: Table::new(1, 1 << caps::LOG_MAX_UCTX),
+            umems: Table::new(1, 1 << caps::LOG_MAX_UMEM),
             mkeys: Table::new(mkey::FIRST_INDEX, 1 << caps::LOG_MAX_MKEY),
             eqs: Table::new(1, 1 << caps::LOG_MAX_EQ),
             cqs: Table::new(cq::FIRST_CQN, 1 << caps::LOG_MAX_CQ),
@@ -209,6 +214,8 @@ impl Function {
         self.cqs.clear();
         self.eqs.clear();
         self.mkeys.clear();
+        self.umems.clear();
+        self.uctxs.clear();
         self.counters.clear();
         self.xrcds.clear();
         self.transport_domains.clear();

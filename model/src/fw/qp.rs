@@ -5,6 +5,7 @@ use super::{
     Function,
     buffer::Buffer,
     caps,
+    devx::{BufferSource, UmemPart},
     dispatch::{Input, Output, done, out},
     host::FunctionHost,
     pages::Cost,
@@ -51,7 +52,7 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    fn new(context: Qpc, dma: &crate::mem::DmaMap, list: &[u8]) -> Result<Self, Refusal> {
+    fn new(context: Qpc, buffer: impl FnOnce(u64) -> Result<Buffer, Refusal>) -> Result<Self, Refusal> {
         let n_send_wqebbs = if context.no_sq() { 0 } else { 1 << context.log_sq_size() };
         let stride_bytes = 16u64 << context.log_rq_stride();
         let n_receive_wqes = match context.rq_type() {
@@ -78,8 +79,7 @@ impl Qp {
             n => (u64::from(n) * stride_bytes).max(MIN_RING_BYTES),
         };
         let len_bytes = receive_bytes + u64::from(n_send_wqebbs) * WQEBB_BYTES;
-        let (log_page, offset) = (context.log_page_size(), context.page_offset());
-        let buffer = Buffer::new(dma, log_page, offset, len_bytes, list, false)?;
+        let buffer = buffer(len_bytes)?;
         let mut qp = Self {
             context: context.with_state(WireState::RST),
             buffer,
@@ -278,14 +278,13 @@ impl Function {
     pub(super) fn create_qp(&mut self, input: &Input<'_>) -> Output {
         let (input, list) = input.get_with_list::<CreateQpIn>()?;
         let context = input.qpc();
-        if input.wq_umem_valid() || context.dbr_umem_valid() {
-            return Err(Refusal::UMEM);
-        }
         // An XRC target has no queue of its own, so Linux gives it neither record nor UAR page.
         let targets = context.no_sq() && context.rq_type() == RqType::SRQ_RQ;
-        if !targets {
-            self.check_record(context.dbr_addr())?;
-        }
+        let record = context.dbr_umem_valid().then_some(context.dbr_umem_id());
+        let context = match targets {
+            true => context,
+            false => context.with_dbr_addr(self.record_address(record, context.dbr_addr())?),
+        };
         if !targets && !self.uars.contains(context.uar_page().get()) {
             return Err(Refusal::NO_SUCH_UAR);
         }
@@ -299,7 +298,14 @@ impl Function {
         if context.st() != ServiceType::REG_UMR && !self.pds.contains(context.pd().get()) {
             return Err(Refusal::NO_SUCH_PD);
         }
-        let qp = Qp::new(context, &self.dma, list)?;
+        let umem = UmemPart { id: input.wq_umem_id(), offset_bytes: input.wq_umem_offset() };
+        let source = BufferSource {
+            log_page_size: context.log_page_size(),
+            page_offset: context.page_offset(),
+            list,
+            umem: input.wq_umem_valid().then_some(umem),
+        };
+        let qp = Qp::new(context, |len_bytes| self.buffer(source, len_bytes, false))?;
         self.charge(Cost::QP)?;
         let number = self.qps.insert(qp)?;
         self.hold_parts(&context, 1);

@@ -39,8 +39,8 @@ refusals! {
     INPUT_SHORT = 0x4d0003 BAD_INP_LEN_ERR "the input is shorter than the command's structure",
     OUTPUT_SHORT = 0x4d0004 BAD_OUTP_LEN_ERR "the output is shorter than the command's head",
     LIST_SHORT = 0x4d0005 BAD_INP_LEN_ERR "the list that follows the input's structure is shorter than it says",
-    UID = 0x4d0006 BAD_PARAM_ERR "uid is not 0 and the device has no DevX contexts",
-    UMEM = 0x4d0007 BAD_PARAM_ERR "a umem is named and the device has none",
+    UID = 0x4d0006 BAD_PARAM_ERR "uid is not 0 and no context that CREATE_UCTX made",
+    UMEM = 0x4d0007 BAD_PARAM_ERR "the umem does not exist, or is shorter than what is named of it",
 
     NOT_ENABLED = 0x4d0010 BAD_SYS_STATE_ERR "ENABLE_HCA comes first",
     ENABLED_TWICE = 0x4d0011 BAD_SYS_STATE_ERR "the function is initialised: TEARDOWN_HCA comes before ENABLE_HCA",
@@ -100,7 +100,7 @@ refusals! {
     QP_MESSAGE = 0x4d007a BAD_PARAM_ERR "log_msg_max is above the capability",
     QP_STREAM = 0x4d007b BAD_PARAM_ERR "scatter to CQE or WQE signatures are asked for and not supported",
 
-    MULTICAST_SERVICE = 0x4d007c BAD_PARAM_ERR "only UD queue pairs join multicast groups",
+    MULTICAST_SERVICE = 0x4d007e BAD_PARAM_ERR "only UD queue pairs join multicast groups",
     MULTICAST_GID = 0x4d007d BAD_PARAM_ERR "the GID is not a multicast address",
 
     ROCE_INDEX = 0x4d0080 BAD_PARAM_ERR "the index is outside the RoCE address table",

@@ -3,6 +3,7 @@
 mod commands;
 mod completions;
 mod cq_modify;
+mod devx;
 mod doorbells;
 mod keys;
 mod multicast;

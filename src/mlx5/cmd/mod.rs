@@ -24,6 +24,7 @@ mod rq;
 mod sq;
 mod srq;
 mod tir;
+mod umem;
 mod vport;
 
 pub use alloc::*;
@@ -47,6 +48,7 @@ pub use rq::*;
 pub use sq::*;
 pub use srq::*;
 pub use tir::*;
+pub use umem::*;
 pub use vport::*;
 
 use super::layout::{Desc, Layout, layout, wire_enum};
