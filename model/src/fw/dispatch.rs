@@ -10,6 +10,9 @@ use mlx5_direct::mlx5::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// Owner of objects that every process may name: Linux's completion EQs (`MLX5_SHARED_RESOURCE_UID`).
+const SHARED_UID: u16 = 0xffff;
+
 /// A delivered command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Input<'a> {
@@ -198,7 +201,7 @@ pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<
         return Err(refusal);
     }
     let uid = input.head().uid();
-    if uid != 0 && !function.uctxs.contains(uid.into()) {
+    if !matches!(uid, 0 | SHARED_UID) && !function.uctxs.contains(uid.into()) {
         return Err(Refusal::UID);
     }
     if input.output_len_bytes < head_len_bytes(opcode) {

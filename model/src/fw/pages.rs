@@ -47,6 +47,8 @@ impl Cost {
 pub(crate) struct Pages {
     owned: BTreeSet<u64>,
     used_64ths: usize,
+    /// Pages that the last object lacked: one may cost more than is asked for at a time.
+    n_lacking: usize,
     requested: bool,
     /// The host had none to give when last asked.
     denied: bool,
@@ -95,6 +97,9 @@ impl Pages {
             QueryPagesOpMod::INIT_PAGES => self.n_base(),
             QueryPagesOpMod::REGULAR_PAGES if phase == Phase::Initialised => {
                 let free = self.owned.len().saturating_sub(self.n_used(phase));
+                if self.n_lacking > 0 {
+                    return Some((self.n_lacking + LOW_PAGES) as i32);
+                }
                 return Some(match free {
                     0..LOW_PAGES => (CHUNK_PAGES - free) as i32,
                     HIGH_PAGES.. => (HIGH_PAGES / 2) as i32 - free as i32,
@@ -155,12 +160,12 @@ impl Function {
                     self.violate(Violation::new(Rule::DmaWritable, detail).with_bytes(list.as_flattened()));
                 }
                 result?;
-                (self.pages.requested, self.pages.denied) = (false, false);
+                (self.pages.requested, self.pages.denied, self.pages.n_lacking) = (false, false, 0);
                 self.commands.resume();
                 done()
             }
             ManagePagesOpMod::CANT_GIVE => {
-                (self.pages.requested, self.pages.denied) = (false, true);
+                (self.pages.requested, self.pages.denied, self.pages.n_lacking) = (false, true, 0);
                 self.commands.resume();
                 done()
             }
@@ -169,6 +174,8 @@ impl Function {
                 let room = input.output_len_bytes.saturating_sub(head.as_bytes().len()) / 8;
                 let taken = self.pages.take(n_entries.min(room), self.phase);
                 self.pages.requested = false;
+                // A command that came meanwhile waits for pages, which are to be asked for now.
+                self.commands.resume();
                 let mut output = head.with_output_num_entries(taken.len() as u32).as_bytes().to_vec();
                 output.extend(taken.iter().flat_map(|page| page.to_be_bytes()));
                 Ok(output)
@@ -180,7 +187,8 @@ impl Function {
     /// Takes what an object costs, and asks for more pages in time.
     pub(super) fn charge(&mut self, cost: Cost) -> Result<(), Refusal> {
         self.pages.used_64ths += cost.0;
-        let enough = self.pages.n_used(self.phase) <= self.pages.owned.len();
+        self.pages.n_lacking = self.pages.n_used(self.phase).saturating_sub(self.pages.owned.len());
+        let enough = self.pages.n_lacking == 0;
         if !enough {
             self.pages.used_64ths -= cost.0;
         }
