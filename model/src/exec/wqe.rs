@@ -185,7 +185,7 @@ impl SendWqe {
             ),
             Service::Unacknowledged => matches!(
                 ctrl.opcode(),
-                Op::NOP | Op::SEND | Op::SEND_IMM | Op::RDMA_WRITE | Op::RDMA_WRITE_IMM
+                Op::NOP | Op::SEND | Op::SEND_IMM | Op::RDMA_WRITE | Op::RDMA_WRITE_IMM | Op::UMR
             ),
             Service::Datagram => matches!(ctrl.opcode(), Op::NOP | Op::SEND | Op::SEND_IMM),
             Service::Registration => matches!(ctrl.opcode(), Op::NOP | Op::UMR),
