@@ -109,7 +109,7 @@ fn arming_wakes_once_and_loses_nothing() {
 }
 
 /// Makes a key over `len_bytes` at `memory`, with all rights.
-fn create_mkey(rig: &Rig, pd: u32, memory: u64, len_bytes: u64) -> u32 {
+pub(crate) fn create_mkey(rig: &Rig, pd: u32, memory: u64, len_bytes: u64) -> u32 {
     let first = memory & !0xfff;
     let n_pages = (memory - first + len_bytes).div_ceil(0x1000);
     let list: Vec<u64> = (0..n_pages).map(|n| (first + n * 0x1000) | 3).collect();

@@ -8,6 +8,7 @@ mod doorbells;
 mod keys;
 mod multicast;
 mod rig;
+mod srq;
 mod umr;
 
 use mlx5_model::Rule;
