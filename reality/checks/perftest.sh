@@ -31,3 +31,15 @@ each ib_send_lat XRC "-n 100"
 each ib_read_bw XRC "-n 100"
 each ib_write_bw XRC "-n 100"
 each ib_atomic_bw XRC "-n 100"
+
+# What the device counts, as Linux shows it.
+counter() { cat "/sys/class/infiniband/$(ls /sys/class/infiniband | head -n 1)/ports/1/hw_counters/$1"; }
+counts() {
+    before=$(counter "$1")
+    name=$1
+    shift
+    perf "$@" && echo "$name: $before before, $(counter "$name") after" && [ "$(counter "$name")" -gt "$before" ]
+}
+check "hw_counters/rx_read_requests" counts rx_read_requests ib_read_lat -n 5
+check "hw_counters/rx_write_requests" counts rx_write_requests ib_write_lat -n 5
+check "hw_counters/rx_atomic_requests" counts rx_atomic_requests ib_atomic_lat -n 5

@@ -3,6 +3,7 @@
 use super::{
     completion::Failure,
     config::QpConfig,
+    counter::Counter,
     courier::right,
     host::{Host, KeyFault, Need},
     psn::{before, distance},
@@ -57,7 +58,7 @@ impl Requester {
                 Advance::SteppedBack => Ok(()),
             },
             Acknowledgement::SequenceError => match self.advance(host, config, before(psn))? {
-                Advance::Done => self.recover(host, config, psn),
+                Advance::Done => self.recover(host, config, psn, Counter::PacketSeqErr),
                 Advance::SteppedBack => Ok(()),
             },
             Acknowledgement::InvalidRequest => {
@@ -92,7 +93,7 @@ impl Requester {
         }
         if self.ack_deadline.is_some_and(|at| at <= now) {
             self.recovering = None;
-            return self.retry(host, config);
+            return self.retry(host, config, Counter::LocalAckTimeoutErr);
         }
         Ok(())
     }
@@ -109,7 +110,7 @@ impl Requester {
             if head.wqe.is_read_or_atomic() {
                 // Something after it was executed, so it was too: its response is lost.
                 let missing = head.psn_at(head.acked);
-                self.recover(host, config, missing)?;
+                self.recover(host, config, missing, Counter::ImpliedNakSeqErr)?;
                 return Ok(Advance::SteppedBack);
             }
             let in_flight = head.sent - head.acked;
@@ -222,25 +223,33 @@ impl Requester {
                 None => return self.fatal(host, config, Failure::RNR_RETRY_EXCEEDED),
             }
         }
+        host.count(config.qpn, Counter::RnrNakRetryErr);
         self.step_back();
         self.rnr_deadline = Some(host.now() + rnr_timer_ns(code));
         Ok(())
     }
 
     /// Sends again from `psn` on, which the responder misses or whose response is lost; once for each loss.
-    fn recover(&mut self, host: &mut dyn Host, config: &QpConfig, psn: Psn) -> Result<(), Fatal> {
+    fn recover(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        psn: Psn,
+        why: Counter,
+    ) -> Result<(), Fatal> {
         if self.recovering == Some(psn) {
             return Ok(());
         }
         self.recovering = Some(psn);
-        self.retry(host, config)
+        self.retry(host, config, why)
     }
 
-    fn retry(&mut self, host: &mut dyn Host, config: &QpConfig) -> Result<(), Fatal> {
+    fn retry(&mut self, host: &mut dyn Host, config: &QpConfig, why: Counter) -> Result<(), Fatal> {
         match self.retries_left.checked_sub(1) {
             Some(left) => self.retries_left = left,
             None => return self.fatal(host, config, Failure::RETRY_EXCEEDED),
         }
+        host.count(config.qpn, why);
         self.step_back();
         Ok(())
     }

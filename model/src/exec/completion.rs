@@ -2,6 +2,7 @@
 
 use super::{
     config::QpConfig,
+    counter::Counter,
     host::{Host, RoceKind, Wake},
     receive::Taken,
     wqe::SendWqe,
@@ -67,6 +68,22 @@ pub(super) fn send_failed(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe,
         .with_srqn_or_user_index(config.user_index)
         .with_send_wqe_opcode(wqe.opcode())
         .with_opcode(CqeOpcode::REQ_ERR);
+    let cause = match failure {
+        Failure::LOCAL_LENGTH => Some(Counter::ReqLocalLengthError),
+        Failure::LOCAL_QP_OP => Some(Counter::LocalOperationError),
+        Failure::SEND_PROTECTION => Some(Counter::ReqLocalProtection),
+        Failure::FLUSH => Some(Counter::ReqCqeFlushError),
+        Failure::MEMORY_WINDOW_BIND => Some(Counter::ReqMwBinding),
+        Failure::BAD_RESPONSE => Some(Counter::ReqBadResponse),
+        Failure::REMOTE_INVALID_REQUEST => Some(Counter::ReqRemoteInvalidRequest),
+        Failure::REMOTE_ACCESS => Some(Counter::ReqRemoteAccessErrors),
+        Failure::REMOTE_OPERATION => Some(Counter::ReqRemoteOperationErrors),
+        Failure::RETRY_EXCEEDED => Some(Counter::ReqTransportRetriesExceeded),
+        _ => None,
+    };
+    for counter in cause.into_iter().chain([Counter::ReqCqeError]) {
+        host.count(config.qpn, counter);
+    }
     host.post_cqe(config.cqn_send, &cqe.to_bytes(), Wake::Solicited);
 }
 
@@ -76,6 +93,16 @@ pub(super) fn receive_failed(host: &mut dyn Host, config: &QpConfig, taken: &Tak
         .with_srqn_or_user_index(taken.user_index)
         .with_send_wqe_opcode(SendOpcode(0))
         .with_opcode(CqeOpcode::RESP_ERR);
+    let cause = match failure {
+        Failure::LOCAL_LENGTH => Some(Counter::RespLocalLengthError),
+        Failure::LOCAL_QP_OP => Some(Counter::RespLocalQpError),
+        Failure::RECEIVE_PROTECTION => Some(Counter::RespLocalProtection),
+        Failure::FLUSH => Some(Counter::RespCqeFlushError),
+        _ => None,
+    };
+    for counter in cause.into_iter().chain([Counter::RespCqeError]) {
+        host.count(config.qpn, counter);
+    }
     host.post_cqe(taken.cqn, &cqe.to_bytes(), Wake::Solicited);
 }
 

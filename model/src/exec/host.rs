@@ -3,8 +3,11 @@
 //! The engine owns no memory, no tables and no clock: the function does. Every call is short and must not
 //! come back into the engine.
 
-use super::config::SharedQueue;
-use super::umr::{UmrFault, UmrRequest};
+use super::{
+    config::SharedQueue,
+    counter::Counter,
+    umr::{UmrFault, UmrRequest},
+};
 use core::fmt;
 use mlx5_direct::mlx5::ids::{Cqn, Pdn, Qpn};
 
@@ -293,6 +296,9 @@ pub trait Host {
 
     /// Raises an asynchronous event for the QP.
     fn event(&mut self, qpn: Qpn, event: QpEvent);
+
+    /// Counts one more in the QP's counter set.
+    fn count(&mut self, qpn: Qpn, counter: Counter);
 
     /// Sends a whole Ethernet frame, without FCS.
     fn transmit(&mut self, frame: &[u8]);

@@ -22,6 +22,7 @@
 mod answers;
 mod completion;
 pub mod config;
+mod counter;
 mod courier;
 mod engine;
 pub mod host;
@@ -38,6 +39,7 @@ mod umr;
 mod wqe;
 
 pub use config::{Path, QpConfig, QpState, Service, SharedQueue};
+pub use counter::Counter;
 pub use engine::Engine;
 pub use host::{
     Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedWqe, SourceAddress, Station,

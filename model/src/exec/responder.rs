@@ -4,6 +4,7 @@ use super::{
     answers::Fatal,
     completion::{self, Failure},
     config::{QpConfig, Service, SharedQueue},
+    counter::Counter,
     courier::right,
     host::{Host, Need, QpEvent, Right},
     psn::{distance, n_packets},
@@ -102,12 +103,14 @@ impl Responder {
         match distance(psn, self.expected) {
             0 => self.nak_sent = false,
             1.. => {
+                host.count(config.qpn, Counter::OutOfSequence);
                 if !std::mem::replace(&mut self.nak_sent, true) {
                     self.replies.acknowledge(self.expected, Acknowledgement::SequenceError, self.msn);
                 }
                 return Ok(());
             }
             _ => {
+                host.count(config.qpn, Counter::DuplicateRequest);
                 self.duplicate(host, config, packet);
                 return Ok(());
             }
@@ -122,12 +125,20 @@ impl Responder {
                 Ok(())
             }
             Err(Refusal::NotReady) => {
+                host.count(config.qpn, Counter::OutOfBuffer);
                 self.nak_sent = true;
                 self.replies.acknowledge(psn, Acknowledgement::RnrNak(config.min_rnr_nak), self.msn);
                 Ok(())
             }
             Err(Refusal::Final(what, event)) => {
                 self.replies.acknowledge(psn, what, self.msn);
+                match what {
+                    Acknowledgement::InvalidRequest => {
+                        host.count(config.qpn, Counter::RespRemoteInvalidRequest);
+                    }
+                    Acknowledgement::AccessError => host.count(config.qpn, Counter::RespRemoteAccessErrors),
+                    _ => {}
+                }
                 if let Some(event) = event {
                     host.event(config.qpn, event);
                 }
@@ -160,6 +171,12 @@ impl Responder {
         };
         if !in_sequence || !sized {
             return Err(INVALID);
+        }
+        match opcode {
+            _ if opcode.is_send() || continues => {}
+            _ if opcode.is_write() => host.count(config.qpn, Counter::RxWriteRequests),
+            Opcode::READ_REQUEST => host.count(config.qpn, Counter::RxReadRequests),
+            _ => host.count(config.qpn, Counter::RxAtomicRequests),
         }
         match opcode {
             _ if opcode.is_send() => self.execute_send(host, config, target, packet),

@@ -7,6 +7,7 @@ use super::{
     answers::Fatal,
     completion::{self, Failure},
     config::{QpConfig, QpState},
+    counter::Counter,
     courier::{Courier, right},
     host::{Host, Need, QpEvent, Rule},
     rc::QpProgress,
@@ -185,7 +186,10 @@ impl UcQp {
         let taken = match self.hold_receive(host) {
             Ok(taken) => taken,
             Err(Missing::Broken) => return Outcome::Fatal,
-            Err(Missing::NoQueue | Missing::Empty) => return Outcome::Dropped,
+            Err(Missing::NoQueue | Missing::Empty) => {
+                host.count(self.config.qpn, Counter::OutOfBuffer);
+                return Outcome::Dropped;
+            }
         };
         let total = done + packet.payload.len() as u64;
         if total > self.queue.capacity || total > 1 << self.config.log_msg_max {
@@ -215,6 +219,9 @@ impl UcQp {
             (_, Some(reth)) => (reth.rkey, reth.addr, u64::from(reth.len_bytes), 0),
             (_, None) => return Outcome::Dropped,
         };
+        if message.is_none() {
+            host.count(self.config.qpn, Counter::RxWriteRequests);
+        }
         let last = !headers.bth.opcode.is_first() && !headers.bth.opcode.is_middle();
         let total = done + packet.payload.len() as u64;
         let too_long = total > len || last && total != len || len > 1 << self.config.log_msg_max;
@@ -236,7 +243,10 @@ impl UcQp {
             None => self.finish(host, packet, None, total),
             Some(Ok(taken)) => self.finish(host, packet, Some(taken), total),
             Some(Err(Missing::Broken)) => Outcome::Fatal,
-            Some(Err(Missing::NoQueue | Missing::Empty)) => Outcome::Dropped,
+            Some(Err(Missing::NoQueue | Missing::Empty)) => {
+                host.count(self.config.qpn, Counter::OutOfBuffer);
+                Outcome::Dropped
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 use super::{
     completion::{self, Failure},
     config::{Path, QpConfig, QpState},
+    counter::Counter,
     courier::{Courier, right},
     host::{Host, Need, QpEvent, Rule},
     rc::QpProgress,
@@ -89,7 +90,9 @@ impl UdQp {
         let taken = match self.queue.take(host, &self.config, self.config.shared) {
             Ok(taken) => taken,
             Err(Missing::Broken) => return self.enter_error(host),
-            Err(Missing::NoQueue | Missing::Empty) => return,
+            Err(Missing::NoQueue | Missing::Empty) => {
+                return host.count(self.config.qpn, Counter::OutOfBuffer);
+            }
         };
         let len_bytes = GRH_BYTES + packet.payload.len();
         let config = &self.config;

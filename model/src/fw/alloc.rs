@@ -1,5 +1,4 @@
-//! Objects that are no more than a number: UAR pages, protection and transport domains, XRC domains,
-//! counter sets.
+//! Objects that are no more than a number: UAR pages, protection and transport domains, XRC domains.
 #![forbid(unsafe_code)]
 
 use super::{
@@ -15,9 +14,8 @@ use crate::{
 };
 use mlx5_direct::mlx5::{
     cmd::{
-        AllocPdOut, AllocQCounterOut, AllocTransportDomainOut, AllocUarOut, AllocXrcdOut, DeallocPdIn,
-        DeallocQCounterIn, DeallocTransportDomainIn, DeallocUarIn, DeallocXrcdIn, QueryQCounterIn,
-        QueryQCounterOut,
+        AllocPdOut, AllocTransportDomainOut, AllocUarOut, AllocXrcdOut, DeallocPdIn,
+        DeallocTransportDomainIn, DeallocUarIn, DeallocXrcdIn,
     },
     ids::{Pdn, UarIndex},
 };
@@ -111,26 +109,6 @@ impl Function {
         let number = input.get::<DeallocXrcdIn>()?.xrcd();
         self.end_counted("XRC domain", |function| &mut function.xrcds, number)?;
         done()
-    }
-
-    pub(super) fn alloc_q_counter(&mut self, _: &Input<'_>) -> Output {
-        let number = self.counters.insert(Counted::default())?;
-        out(AllocQCounterOut::new().with_counter_set_id(number as u8))
-    }
-
-    pub(super) fn dealloc_q_counter(&mut self, input: &Input<'_>) -> Output {
-        let number = u32::from(input.get::<DeallocQCounterIn>()?.counter_set_id());
-        self.end_counted("counter set", |function| &mut function.counters, number)?;
-        done()
-    }
-
-    pub(super) fn query_q_counter(&mut self, input: &Input<'_>) -> Output {
-        let number = u32::from(input.get::<QueryQCounterIn>()?.counter_set_id());
-        if !self.counters.contains(number) {
-            return Err(Refusal::NO_SUCH_COUNTER);
-        }
-        // The transport does not count yet: every counter reads 0.
-        out(QueryQCounterOut::new())
     }
 
     fn end_counted(

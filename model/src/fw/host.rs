@@ -4,8 +4,8 @@
 use super::Function;
 use crate::{
     exec::{
-        Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedQueue, SharedWqe,
-        SourceAddress, Station, UmrFault, UmrRequest, Wake,
+        Counter, Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedQueue,
+        SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
     strict::{self, Queue, Violation},
     trace::Kind,
@@ -168,6 +168,10 @@ impl Host for FunctionHost<'_> {
     fn event(&mut self, qpn: Qpn, event: QpEvent) {
         let data = EqeQpSrq::new().with_queue_type(EventQueueType::QP).with_qp_srq_n(qpn.get());
         self.function.event(EventType(event as u8), 0, data.to_bytes());
+    }
+
+    fn count(&mut self, qpn: Qpn, counter: Counter) {
+        self.function.count(qpn.get(), counter);
     }
 
     fn transmit(&mut self, frame: &[u8]) {

@@ -6,6 +6,7 @@ mod buffer;
 mod caps;
 mod checksum;
 mod cmdq;
+mod counters;
 mod cq;
 mod cq_moderation;
 mod cq_resize;
@@ -105,7 +106,7 @@ pub(crate) struct Function {
     pds: Table<alloc::Counted>,
     transport_domains: Table<alloc::Counted>,
     xrcds: Table<alloc::Counted>,
-    counters: Table<alloc::Counted>,
+    counters: Table<counters::CounterSet>,
     uctxs: Table<alloc::Counted>,
     umems: Table<devx::Umem>,
     mkeys: Table<Mkey>,

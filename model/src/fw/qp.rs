@@ -375,7 +375,7 @@ impl Function {
         let qp = self.qps.remove(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         self.hold_parts(&qp.context, -1);
         let counter = u32::from(qp.context.counter_set_id());
-        self.counters.release(counter);
+        self.release_counters(counter);
         self.ready.remove(&number);
         self.multicast.forget(number);
         self.refund(Cost::QP);

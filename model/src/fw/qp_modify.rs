@@ -260,10 +260,8 @@ impl Function {
         self.check_context(opcode, &context)?;
         let counter = u32::from(context.counter_set_id());
         if counter != old_counter {
-            if counter != 0 {
-                self.counters.hold(counter, Refusal::NO_SUCH_COUNTER)?;
-            }
-            self.counters.release(old_counter);
+            self.hold_counters(counter)?;
+            self.release_counters(old_counter);
         }
         self.enter(number, transition.to, context);
         done()

@@ -2,6 +2,7 @@
 
 mod commands;
 mod completions;
+mod counters;
 mod cq_modify;
 mod devx;
 mod doorbells;

@@ -1,6 +1,7 @@
 //! The transports between two functions that are nothing but memory: every packet is real bytes, every
 //! clock tick virtual.
 
+mod counters;
 mod errors;
 mod faults;
 mod operations;

@@ -6,13 +6,13 @@ use mlx5_direct::{
 };
 use mlx5_model::{
     exec::{
-        Engine, Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, Right, Ring, RingFault, RoceKind,
-        Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
+        Counter, Engine, Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, Right, Ring, RingFault,
+        RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
     wire::{Address, Packet, Port, Wire},
 };
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     fmt,
 };
 
@@ -55,6 +55,8 @@ pub(crate) struct Side {
     pub(crate) cqes: Vec<(Cqn, [u8; 64], Wake)>,
     pub(crate) events: Vec<(Qpn, QpEvent)>,
     pub(crate) violations: Vec<(Rule, String)>,
+    /// What was counted, by QP.
+    pub(crate) counts: BTreeMap<(Qpn, Counter), u32>,
     pub(crate) source: SourceAddress,
     pub(crate) now: u64,
     pub(crate) n_atomics: u32,
@@ -162,6 +164,9 @@ impl Host for Side {
     fn event(&mut self, qpn: Qpn, event: QpEvent) {
         self.events.push((qpn, event));
     }
+    fn count(&mut self, qpn: Qpn, counter: Counter) {
+        *self.counts.entry((qpn, counter)).or_default() += 1;
+    }
     fn transmit(&mut self, frame: &[u8]) {
         if self.outbox.len() == self.n_outbox {
             self.outbox.push(Vec::new());
@@ -259,6 +264,7 @@ impl World {
                 cqes: Vec::new(),
                 events: Vec::new(),
                 violations: Vec::new(),
+                counts: BTreeMap::new(),
                 source: SourceAddress {
                     station: Station::Ethernet { mac, vlan_id: setup.vlan_id },
                     gid,
