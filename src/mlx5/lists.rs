@@ -38,6 +38,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         FlowTableNicCap FlowTablePropLayout
         CmdHcaCap
         CmdHcaCap2
+        DeviceMemCap
         RoceCap AtomicCaps OdpCap OdpPerTransportServiceCap
         AllocPdIn AllocPdOut DeallocPdIn DeallocPdOut AllocUarIn AllocUarOut DeallocUarIn
         DeallocUarOut AllocTransportDomainIn AllocTransportDomainOut DeallocTransportDomainIn
@@ -87,6 +88,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         CreateRmpIn CreateRmpOut QueryRmpIn QueryRmpOut DestroyRmpIn DestroyRmpOut CreateXrcSrqIn
         CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut ArmXrcSrqIn
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
+        AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut
         AttachToMcgIn AttachToMcgOut DetachFromMcgIn DetachFromMcgOut
         MadIfcIn MadIfcOut QueryVportCounterIn QueryVportCounterOut TrafficCounter
     ]
@@ -152,6 +154,7 @@ pub fn commands() -> &'static [CommandDesc] {
         CreateSqIn ModifySqIn QuerySqIn DestroySqIn
         CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
         ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
+        AllocMemicIn DeallocMemicIn
         AttachToMcgIn DetachFromMcgIn
         MadIfcIn QueryVportCounterIn
     ]

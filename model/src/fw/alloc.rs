@@ -4,12 +4,13 @@
 use super::{
     Function,
     dispatch::{Input, Output, done, out},
+    memic::MEMIC,
     pages::Cost,
     refusal::Refusal,
     table::Table,
 };
 use crate::{
-    pci::{BAR_LEN_BYTES, PAGE_BYTES},
+    pci::PAGE_BYTES,
     strict::{Rule, Violation},
 };
 use mlx5_direct::mlx5::{
@@ -23,7 +24,7 @@ use mlx5_direct::mlx5::{
 /// First UAR page: those before it hold the init segment and the MSI-X table.
 pub(crate) const FIRST_UAR: u32 = 8;
 /// Number of UAR pages.
-pub(crate) const N_UARS: u32 = (BAR_LEN_BYTES / PAGE_BYTES) as u32 - FIRST_UAR;
+pub(crate) const N_UARS: u32 = (MEMIC.start / PAGE_BYTES) as u32 - FIRST_UAR;
 
 /// An object that others refer to.
 #[derive(Debug, Default)]

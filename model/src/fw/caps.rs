@@ -4,6 +4,7 @@
 use super::{
     Function,
     dispatch::{Input, Output, done},
+    memic,
     refusal::Refusal,
 };
 use crate::config::{LinkType, ModelConfig};
@@ -146,6 +147,7 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_roce(ethernet)
         .with_umem_uid_0(true)
         .with_log_max_umem(LOG_MAX_UMEM)
+        .with_device_memory(true)
         .with_eth_net_offloads(ethernet)
         .with_eth_virt(ethernet)
         .with_nic_flow_table(true)
@@ -222,6 +224,7 @@ impl Capabilities {
         }
         for (group, (desc, bytes)) in [
             (CapType::GENERAL, bytes(&general(config.blue_flame, config.link))),
+            (CapType::DEV_MEM, bytes(&memic::capabilities())),
             (CapType::ROCE, bytes(&roce())),
             (CapType::ATOMIC, bytes(&atomic())),
             (CapType::ETHERNET_OFFLOADS, bytes(&ethernet())),

@@ -173,6 +173,8 @@ table! {
     QUERY_XRC_SRQ Initialised query_xrc_srq,
     ARM_XRC_SRQ Initialised arm_xrc_srq,
     DESTROY_XRC_SRQ Initialised destroy_xrc_srq,
+    ALLOC_MEMIC Initialised alloc_memic,
+    DEALLOC_MEMIC Initialised dealloc_memic,
     ATTACH_TO_MCG Initialised attach_to_mcg,
     DETACH_FROM_MCG Initialised detach_from_mcg,
     MAD_IFC Initialised mad_ifc,

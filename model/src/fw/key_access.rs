@@ -19,6 +19,8 @@ use mlx5_direct::{
 enum Place {
     /// At this IOVA.
     Memory(u64),
+    /// In memory on the device, at this offset of BAR0.
+    Device(u64),
     /// Nowhere: reads give zeros, writes are swallowed.
     Null,
 }
@@ -71,10 +73,16 @@ impl Mkey {
             return addr.checked_add(len_bytes - 1).map(drop).ok_or(KeyFault::Bounds);
         }
         let inside = addr
-            .checked_sub(context.start_addr())
+            .checked_sub(self.first_addr())
             .and_then(|offset| offset.checked_add(len_bytes))
             .is_some_and(|end| end <= context.len());
         if inside { Ok(()) } else { Err(KeyFault::Bounds) }
+    }
+
+    /// The lowest address that requests name. Keys of memory on the device count from 0: their start is a place.
+    fn first_addr(&self) -> u64 {
+        let on_device = self.context.access_mode() == MkcAccessMode::MEMIC;
+        if on_device { 0 } else { self.context.start_addr() }
     }
 
     /// Entry and offset within it of the byte at `addr`, in a list of entries of one size. The first entry is
@@ -86,13 +94,15 @@ impl Mkey {
     }
 
     /// Where the byte at `addr` is, and how many bytes from there on are in one piece.
-    fn translate(&self, addr: u64) -> Result<(u64, u64), KeyFault> {
-        if self.context.access_mode() == MkcAccessMode::PA {
-            return Ok((addr, u64::MAX - addr));
+    fn translate(&self, addr: u64) -> Result<(Place, u64), KeyFault> {
+        match self.context.access_mode() {
+            MkcAccessMode::PA => return Ok((Place::Memory(addr), u64::MAX - addr)),
+            MkcAccessMode::MEMIC => return Ok((Place::Device(self.context.start_addr() + addr), u64::MAX)),
+            _ => {}
         }
         let (n, inside) = self.fixed_entry(addr);
         let page = self.page(n).ok_or(KeyFault::Translation)?;
-        Ok((page + inside, (1u64 << self.context.log_page_size()) - inside))
+        Ok((Place::Memory(page + inside), (1u64 << self.context.log_page_size()) - inside))
     }
 
     /// Calls `visit` with every part of a checked range of an indirect key.
@@ -198,7 +208,7 @@ impl Function {
         }
         let mkey = self.mkeys.get(right.key >> 8).ok_or(KeyFault::Unknown)?;
         mkey.check(right, addr, len_bytes)?;
-        if matches!(mkey.context.access_mode(), MkcAccessMode::PA | MkcAccessMode::MTT) {
+        if !matches!(mkey.context.access_mode(), MkcAccessMode::KLMS | MkcAccessMode::KSM) {
             return visit(Leaf { mkey: Some(mkey), addr, at, len_bytes });
         }
         if depth == caps::MAX_INDIRECTION {
@@ -231,9 +241,9 @@ impl Function {
             };
             let mut done = 0;
             while done < len {
-                let (iova, piece) = mkey.translate(leaf.addr + done as u64)?;
+                let (place, piece) = mkey.translate(leaf.addr + done as u64)?;
                 let n = piece.min((len - done) as u64) as usize;
-                visit(Place::Memory(iova), at + done, n).map_err(|_| KeyFault::Translation)?;
+                visit(place, at + done, n).map_err(|_| KeyFault::Translation)?;
                 done += n;
             }
             Ok(())
@@ -244,6 +254,7 @@ impl Function {
     pub(super) fn read_key(&self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
         self.walk_key(right, addr, into.len(), |place, at, n| match place {
             Place::Memory(iova) => self.dma.read(iova, &mut into[at..at + n]),
+            Place::Device(offset) => self.bar.memory().read(offset, &mut into[at..at + n]),
             Place::Null => {
                 into[at..at + n].fill(0);
                 Ok(())
@@ -255,10 +266,11 @@ impl Function {
     pub(super) fn write_key(&self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault> {
         self.walk_key(right, addr, from.len(), |place, _, n| match place {
             Place::Memory(iova) => self.dma.check(iova, n, true),
-            Place::Null => Ok(()),
+            Place::Device(_) | Place::Null => Ok(()),
         })?;
         self.walk_key(right, addr, from.len(), |place, at, n| match place {
             Place::Memory(iova) => self.dma.write(iova, &from[at..at + n]),
+            Place::Device(offset) => self.bar.memory().write(offset, &from[at..at + n]),
             Place::Null => Ok(()),
         })
     }
@@ -272,8 +284,10 @@ impl Function {
     ) -> Result<u64, KeyFault> {
         let mut old = 0;
         self.walk_key(right, addr, 8, |place, _, _| {
-            if let Place::Memory(iova) = place {
-                old = self.dma.fetch_update64(iova, update)?;
+            match place {
+                Place::Memory(iova) => old = self.dma.fetch_update64(iova, update)?,
+                Place::Device(offset) => old = self.bar.memory().fetch_update64(offset, update)?,
+                Place::Null => {}
             }
             Ok(())
         })?;

@@ -48,14 +48,14 @@ impl Mkey {
         if !context.length64() && (len > 1 << caps::LOG_MAX_MRW_SZ || start.checked_add(len).is_none()) {
             return Err(Refusal::MKEY_LENGTH);
         }
-        if !matches!(mode, MkcAccessMode::PA | MkcAccessMode::MTT | MkcAccessMode::KLMS | MkcAccessMode::KSM)
-        {
+        if mode.0 > MkcAccessMode::KSM.0 && mode != MkcAccessMode::MEMIC {
             return Err(Refusal::ACCESS_MODE);
         }
         let n_octowords_max = context.translations_octword_size();
         // A list may follow a free key too; without one, a UMR will write it.
         let n_given = input.translations_octword_actual_size() as usize;
-        let listed = mode != MkcAccessMode::PA && (!context.free() || input.pg_access());
+        let translated = !matches!(mode, MkcAccessMode::PA | MkcAccessMode::MEMIC);
+        let listed = translated && (!context.free() || input.pg_access());
         let octowords = match listed {
             true => list.as_chunks::<16>().0.get(..n_given).ok_or(Refusal::LIST_SHORT)?.to_vec(),
             false => Vec::new(),
@@ -156,6 +156,9 @@ impl Function {
             }
         };
         let mkey = Mkey::new(&input, list)?;
+        if mkey.context.access_mode() == MkcAccessMode::MEMIC && !self.holds_memic(&mkey.context) {
+            return Err(Refusal::MKEY_MEMIC);
+        }
         let (pd, cost) = (mkey.context.pd().get(), mkey.cost);
         self.pds.hold(pd, Refusal::NO_SUCH_PD)?;
         let created = self.charge(cost).and_then(|()| {

@@ -22,6 +22,7 @@ mod infiniband;
 mod init_segment;
 mod key_access;
 mod mad;
+pub(crate) mod memic;
 mod mkey;
 mod multicast;
 mod pages;
@@ -123,6 +124,7 @@ pub(crate) struct Function {
     /// When armed CQs make their events, of those that moderation holds back.
     cq_timers: BTreeMap<u32, u64>,
     multicast: multicast::Multicast,
+    memic_pieces: memic::Pieces,
     /// QPs with something to do.
     ready: BTreeSet<u32>,
     /// Doorbell registers are plain memory and looked at.
@@ -179,6 +181,7 @@ impl Function {
             steering: flow::Steering::new(),
             cq_timers: BTreeMap::new(),
             multicast: multicast::Multicast::default(),
+            memic_pieces: memic::Pieces::default(),
             ready: BTreeSet::new(),
             watching: false,
             watching_init_segment: false,
@@ -205,6 +208,7 @@ impl Function {
     fn close_objects(&mut self) {
         self.steering = flow::Steering::new();
         self.multicast = multicast::Multicast::default();
+        self.memic_pieces = memic::Pieces::default();
         self.tirs.clear();
         self.tiss.clear();
         self.rqts.clear();
@@ -283,6 +287,9 @@ impl Function {
     /// A store to BAR0, in memory order.
     pub(crate) fn bar_write(&mut self, offset: u64, bytes: &[u8]) {
         if !self.reachable() {
+            return;
+        }
+        if self.memic_store(offset, bytes) {
             return;
         }
         if offset >= u64::from(alloc::FIRST_UAR) * crate::pci::PAGE_BYTES {

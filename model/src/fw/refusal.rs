@@ -86,6 +86,12 @@ refusals! {
     MKEY_LENGTH = 0x4d0061 BAD_PARAM_ERR "the mkey's length wraps or is above log_max_mrw_sz",
     MKEY_TRANSLATION = 0x4d0062 BAD_PARAM_ERR "the translation list does not cover the mkey's range",
 
+    MEMIC_RANGE = 0x4d00f8 BAD_PARAM_ERR "the range is not inside MEMIC",
+    MEMIC_SIZE = 0x4d00f9 BAD_PARAM_ERR "the size is not a multiple of 64 bytes, or 0",
+    MEMIC_ALIGNMENT = 0x4d00fa BAD_PARAM_ERR "the alignment is above the capability",
+    MEMIC_FULL = 0x4d00fb NO_RES_ERR "the range has no room for the piece",
+    MKEY_MEMIC = 0x4d00fc BAD_PARAM_ERR "the mkey's range is not inside a piece of MEMIC",
+
     SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UC, XRC, UD, QP0, QP1 and REG_UMR queue pairs only",
     QP_NO_QUEUE = 0x4d0071 BAD_PARAM_ERR "the QP has neither send nor receive queue",
     RQ_STRIDE = 0x4d0072 BAD_PARAM_ERR "the receive stride is above max_wqe_sz_rq",

@@ -1,6 +1,7 @@
 //! BAR0: a memfd, so that pages of it can be mapped more than once.
 
 use super::config_space::BAR_LEN_BYTES;
+use crate::mem::DmaMap;
 use memmap2::{MmapOptions, MmapRaw};
 use std::{
     fs::File,
@@ -18,6 +19,8 @@ pub const PAGE_BYTES: u64 = 4096;
 pub(crate) struct BarMemory {
     file: File,
     map: MmapRaw,
+    /// The same bytes, for accesses of any width.
+    memory: DmaMap,
 }
 
 impl BarMemory {
@@ -31,7 +34,16 @@ impl BarMemory {
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         file.set_len(BAR_LEN_BYTES)?;
         let map = MmapOptions::new().len(BAR_LEN_BYTES as usize).map_raw(&file)?;
-        Ok(Self { file, map })
+        let memory = DmaMap::default();
+        let base = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        // SAFETY: the mapping is memory, lives as long as `memory` beside it, and no reference to it is made.
+        unsafe { memory.map(0, base, BAR_LEN_BYTES, true) }.map_err(io::Error::other)?;
+        Ok(Self { file, map, memory })
+    }
+
+    /// All of BAR0 as memory, by offset.
+    pub(crate) fn memory(&self) -> &DmaMap {
+        &self.memory
     }
 
     /// The memfd: BAR0 at offset 0.

@@ -14,7 +14,7 @@ pub(crate) use config_space::{ConfigSpace, Effect};
 
 use crate::{
     config::{Bar, Drive},
-    fw::alloc::FIRST_UAR,
+    fw::{alloc::FIRST_UAR, memic::MEMIC},
     mem::{DmaMap, IOVA_RANGES, MapError},
     model::{Card, Engine},
 };
@@ -31,7 +31,7 @@ use std::{
 };
 
 /// Bytes of BAR0 that are UAR pages: doorbell registers, which may be mapped.
-pub const UAR_PAGES: Range<u64> = FIRST_UAR as u64 * PAGE_BYTES..BAR_LEN_BYTES;
+pub const UAR_PAGES: Range<u64> = FIRST_UAR as u64 * PAGE_BYTES..MEMIC.start;
 
 /// One PCI function of a [`Model`](crate::Model).
 pub struct ModelFunction {

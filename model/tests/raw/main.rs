@@ -7,6 +7,7 @@ mod cq_modify;
 mod devx;
 mod doorbells;
 mod keys;
+mod memic;
 mod multicast;
 mod rig;
 mod srq;
