@@ -270,6 +270,14 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_has_every_key() {
+        for (key, _) in KEYS {
+            let row = format!("| `{key}=");
+            assert!(include_str!("../../README.md").contains(&row), "no row {row}");
+        }
+    }
+
+    #[test]
     fn cards_with_a_wire_differ_in_mac() {
         let macs = |text: &str| {
             let config: ModelConfig = text.parse().unwrap();
