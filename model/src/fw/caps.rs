@@ -152,6 +152,7 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_eth_virt(ethernet)
         .with_nic_flow_table(true)
         .with_cq_moderation(true)
+        .with_cq_resize(true)
         .with_uar_sz(5)
         .with_num_of_uars_per_page(1)
         .with_log_pg_sz(12)
