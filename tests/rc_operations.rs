@@ -5,7 +5,10 @@ mod support;
 use mlx5_direct::{
     Access, QpInit,
     cqe::{CqeOpcode, CqeSyndrome},
-    mlx5::context::{Mtu, QpState},
+    mlx5::{
+        context::{Mtu, QpState},
+        ids::Rkey,
+    },
     queue::{Flags, PostError},
 };
 use support::*;
@@ -71,6 +74,26 @@ fn e3_send_inval() {
         list.rdma_write(2, window.remote(0), SIGNALED).unwrap().inline(b"x").unwrap().finish();
     });
     assert_eq!(pair.a.fails().syndrome, CqeSyndrome::REMOTE_ACCESS_ERR);
+}
+
+/// A key that its owner invalidated opens nothing, to peers and to its own queue pair; one that is not there fails.
+#[test]
+fn e3_local_inv() {
+    let mut pair = Pair::new("ports=2");
+    let window = pair.b.pd.alloc_mr(64, ALL).unwrap();
+    pair.b.post(|list, _| {
+        list.local_inv(1, window.rkey(), SIGNALED).unwrap().finish();
+        list.nop(2, SIGNALED | Flags::AFTER_INVALIDATE | Flags::FENCE).unwrap().finish();
+    });
+    pair.b.ok();
+    pair.b.ok();
+    pair.a.post(|list, _| {
+        list.rdma_write(2, window.remote(0), SIGNALED).unwrap().inline(b"x").unwrap().finish();
+    });
+    assert_eq!(pair.a.fails().syndrome, CqeSyndrome::REMOTE_ACCESS_ERR);
+    let mut pair = Pair::new("ports=2");
+    pair.a.post(|list, _| list.local_inv(1, Rkey::new(0xdead_be00), SIGNALED).unwrap().finish());
+    assert_eq!(pair.a.fails().syndrome, CqeSyndrome::MW_BIND_ERR);
 }
 
 #[test]

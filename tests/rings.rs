@@ -74,6 +74,24 @@ fn h1_sq_wrap_all_offsets() {
     }
 }
 
+/// A local invalidation takes two WQEBBs: around the ring's end, or not at all.
+#[test]
+fn h1_local_inv_wraps_or_waits() {
+    let mut send = sends(2);
+    send.advance(&mut 0, 3);
+    let mut list = send.queue.post_list();
+    list.local_inv(1, Rkey::new(0x1234), Flags::SIGNALED).unwrap().finish();
+    list.nop(2, Flags::AFTER_INVALIDATE | Flags::SIGNALED).unwrap().finish();
+    assert!(matches!(list.local_inv(3, Rkey::new(5), Flags::NONE), Err(PostError::QueueFull)), "one is left");
+    list.ring();
+    let wqe = send.wqe(3, 3 * 64);
+    assert_eq!((wqe[3], wqe[7]), (0x25, 8));
+    assert_eq!((wqe[64], &wqe[68..72]), (0x40, &[0xff, 0xff, 0xff, 0][..]), "the context, at the start");
+    assert_eq!(wqe[128 + 11], 0x28, "the small fence");
+    assert_eq!(send.retire(3).unwrap(), Retired { wr_id: 1, n_freed: 2 });
+    assert_eq!(Flags::AFTER_INVALIDATE | Flags::FENCE, Flags::FENCE, "one fence, the full one");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 

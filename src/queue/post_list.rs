@@ -135,6 +135,20 @@ impl<'q> PostList<'q> {
         Ok(self.request(SendOpcode::ATOMIC_FA, wr_id, flags, 0, Some(remote))?.operands(add, 0))
     }
 
+    /// Invalidates a key of this queue pair's protection domain: no access through it passes from then on, and its
+    /// memory may be used for something else once this is retired. Takes two WQEBBs.
+    ///
+    /// What is posted next and must see the key gone asks for [`Flags::AFTER_INVALIDATE`] or [`Flags::FENCE`].
+    #[inline(always)]
+    pub fn local_inv(
+        &mut self,
+        wr_id: u64,
+        rkey: Rkey,
+        flags: Flags,
+    ) -> Result<Request<'_, 'q, Ready>, PostError> {
+        self.request::<Ready>(SendOpcode::UMR, wr_id, flags, rkey.get(), None)?.free_key()
+    }
+
     /// Does nothing, in its turn.
     #[inline(always)]
     pub fn nop(&mut self, wr_id: u64, flags: Flags) -> Result<Request<'_, 'q, Ready>, PostError> {

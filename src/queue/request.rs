@@ -5,8 +5,8 @@ use super::{
     segment::{halves, store},
 };
 use crate::{
-    mlx5::ids::Lkey,
-    wqe::{AtomicSeg, CtrlSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode},
+    mlx5::{context::Mkc, ids::Lkey},
+    wqe::{AtomicSeg, CtrlSeg, InlineSeg, MkeyMask, RaddrSeg, SEGMENT_BYTES, SendOpcode, UmrCtrlSeg},
 };
 use core::{arch::asm, marker::PhantomData, ops::Range};
 
@@ -144,6 +144,37 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
     #[inline(always)]
     pub(super) fn operands(self, swap_add: u64, compare: u64) -> Self {
         self.header(AtomicSeg::new().with_swap_add(swap_add).with_compare(compare).to_bytes())
+    }
+
+    /// Adds the segments of a UMR that makes its key free, whoever it belonged to.
+    #[inline(always)]
+    pub(super) fn free_key(mut self) -> Result<Request<'l, 'q, Ready>, PostError> {
+        const N_WQEBBS: u32 = 2;
+        if self.n_free < N_WQEBBS {
+            return Err(PostError::QueueFull);
+        }
+        let umr = UmrCtrlSeg::new()
+            .with_inline(true)
+            .with_translation_offset_en(true)
+            .with_check_qpn(true)
+            .with_mkey_mask(MkeyMask::FREE.and(MkeyMask::QPN).and(MkeyMask::KEY));
+        for segment in umr.to_bytes().as_chunks::<SEGMENT_BYTES>().0 {
+            self = self.header(*segment);
+        }
+        // The context is the second WQEBB.
+        if self.at == self.list.queue.ring_end {
+            self.at = self.list.queue.ring;
+        }
+        let context = Mkc::new().with_free(true).with_qpn(Mkc::ANY_QP);
+        for segment in context.to_bytes().as_chunks::<SEGMENT_BYTES>().0 {
+            // SAFETY: in the second of `n_free` free WQEBBs.
+            unsafe {
+                store(self.at, *segment);
+                self.at = self.at.add(SEGMENT_BYTES);
+            }
+            self.ds += 1;
+        }
+        Ok(self.into_kind())
     }
 
     /// Adds one piece of local memory.

@@ -22,6 +22,9 @@ impl Flags {
     /// Waits for earlier READs and atomics (`IBV_SEND_FENCE`), and for earlier local invalidations.
     pub const FENCE: Self = Self(FenceMode::SMALL_AND_FENCE.0 << 5);
 
+    /// Waits for earlier local invalidations alone: the small fence. [`FENCE`](Self::FENCE) has it in itself.
+    pub const AFTER_INVALIDATE: Self = Self(FenceMode::INITIATOR_SMALL.0 << 5);
+
     /// Whether all of `other` is asked.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -47,7 +50,10 @@ impl core::ops::BitOr for Flags {
     type Output = Self;
     #[inline(always)]
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        let both = self.0 | other.0;
+        // The fence is a mode, not a bit: the full one takes the place of the small one.
+        let has_fence = (both & Self::FENCE.0) >> 2;
+        Self(both & !has_fence)
     }
 }
 

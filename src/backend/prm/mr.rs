@@ -70,6 +70,7 @@ impl PrmControl {
         let relaxed = access.contains(Access::RELAXED_ORDERING);
         let context = Mkc::new()
             .with_access_mode(MkcAccessMode::MTT)
+            .with_umr_en(true)
             .with_lr(true)
             .with_lw(access.contains(Access::LOCAL_WRITE))
             .with_rr(access.contains(Access::REMOTE_READ))
