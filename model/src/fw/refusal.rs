@@ -98,7 +98,7 @@ refusals! {
     RQ_TYPE = 0x4d0073 BAD_PARAM_ERR "rq_type is none of a queue of its own, a shared one and none",
     QP_TRANSITION = 0x4d0074 BAD_QP_STATE_ERR "the QP's state does not allow this transition",
     QP_MTU = 0x4d0075 BAD_PARAM_ERR "the path MTU is unknown or above the port's",
-    QP_SRQ = 0x4d007e BAD_RES_ERR "the shared receive queue or XRC domain does not exist",
+    QP_SRQ = 0x4d007c BAD_RES_ERR "the shared receive queue or XRC domain does not exist",
     QP_OPT_PARAM = 0x4d0076 BAD_PARAM_ERR "opt_param_mask has a bit that the transition does not take",
     QP_GID_INDEX = 0x4d0077 BAD_PARAM_ERR "src_addr_index is outside the RoCE address table",
     QP_READS = 0x4d0078 BAD_PARAM_ERR "log_sra_max or log_rra_max is above the capability",

@@ -285,7 +285,7 @@ fn what_creation_refuses() {
         .set(0x18 + 0x7c, 23, 0, ready.cq.number)
         .set(0x18 + 0x9c, 23, 0, ready.cq.number)
         .set(0x18 + 0xac, 26, 24, 1);
-    assert_eq!(ready.rig.run(qp.clone().set(0x18 + 0xac, 23, 0, 0xbad)).syndrome(), 0x4d_007e);
+    assert_eq!(ready.rig.run(qp.clone().set(0x18 + 0xac, 23, 0, 0xbad)).syndrome(), 0x4d_007c);
     // With one, it needs neither a record nor a UAR page: it has no queue of its own.
     ready.rig.run(qp.set(0x18 + 0xac, 23, 0, ready.number)).ok();
     ready.rig.model.assert_clean();
