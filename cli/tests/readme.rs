@@ -3,7 +3,12 @@
 //! `BLESS=1 cargo test -p mlx5-cli --test readme` writes the output and the quoted example anew.
 
 use serde_json::Value;
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Command, Stdio},
+};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -48,6 +53,37 @@ fn masked(text: &str) -> String {
     text.lines().map(mask).collect::<Vec<_>>().join("\n")
 }
 
+/// What the second of the two commands prints, on sockets of this test's own.
+fn two_hosts(readme: &str) -> String {
+    let lines: Vec<_> = readme.lines().filter(|line| line.starts_with("mlx5 lat --op write")).collect();
+    let [listens, connects] = lines[..] else { panic!("README has no two commands: {lines:?}") };
+    let dir = std::env::temp_dir().join(format!("mlx5-readme-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("directory");
+    let path = dir.display();
+    let start = |line: &str, from: [&str; 2], to: [String; 2]| {
+        let line = from.iter().zip(&to).fold(line.to_string(), |line, (from, to)| {
+            assert!(line.contains(from), "README: no {from} in {line}");
+            line.replace(from, to)
+        });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5"));
+        command.args(line.split_whitespace().skip(1)).stdout(Stdio::piped());
+        command.spawn().expect("mlx5 lat")
+    };
+    let wire = ["udp:127.0.0.1:4001/127.0.0.1:4002", "udp:127.0.0.1:4002/127.0.0.1:4001"];
+    let ours = [format!("unix:{path}/a:{path}/b"), format!("unix:{path}/b:{path}/a")];
+    let tcp = "127.0.0.1:18515";
+    let mut server = start(listens, [wire[0], tcp], [ours[0].clone(), "127.0.0.1:0".into()]);
+    let mut told = BufReader::new(server.stdout.take().expect("stdout"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a line");
+    let at = line.trim().strip_prefix("listen  ").expect("where it listens").to_string();
+    let client = start(connects, [wire[1], tcp], [ours[1].clone(), at]).wait_with_output().expect("client");
+    told.read_to_string(&mut line).expect("UTF-8");
+    assert!(server.wait().expect("server").success() && client.status.success(), "{line}{client:?}");
+    let _ = fs::remove_dir_all(&dir);
+    String::from_utf8(client.stdout).expect("UTF-8")
+}
+
 #[test]
 fn readme_is_true() {
     // In one test: blessing rewrites one file.
@@ -58,6 +94,8 @@ fn readme_is_true() {
     let output = Command::new(env!("CARGO_BIN_EXE_mlx5")).arg("pingpong").output().expect("mlx5 pingpong");
     assert!(output.status.success(), "{output:?}");
     check("shown: pingpong", &String::from_utf8(output.stdout).expect("UTF-8"), masked);
+
+    check("shown: two hosts", &two_hosts(&readme), masked);
 
     // From the first post to the sender's last word.
     let example = read("examples/write_and_send.rs");
