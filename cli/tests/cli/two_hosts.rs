@@ -193,16 +193,22 @@ fn what_the_ends_were_asked_to_do_otherwise_is_named_at_both() {
     }
 }
 
-/// A client that is killed in mid-run, and one whose cable leads nowhere.
+/// A client that is killed in mid-run.
 #[test]
 fn the_death_of_the_peer_is_told_at_once() {
     for op in ["send", "write", "read"] {
         let wire = Wire::new();
         let args = format!("lat --op {op} --iters 100000000 --timeout 5");
         let server = Server::start(&format!("{args} {}", wire.device(0, "")));
-        let mut client =
-            command(&format!("{args} {} --connect {}", wire.device(1, ""), server.at)).spawn().unwrap();
-        thread::sleep(Duration::from_millis(600));
+        let packets = wire.0.join("packets");
+        let client =
+            format!("{args} {} --connect {} --pcap {}", wire.device(1, ""), server.at, packets.display());
+        let mut client = command(&client).spawn().unwrap();
+        // Until traffic is under way.
+        while fs::metadata(&packets).map_or(0, |file| file.len()) < 100_000 {
+            assert_eq!(client.try_wait().unwrap(), None, "the client runs");
+            thread::sleep(Duration::from_millis(5));
+        }
         client.kill().unwrap();
         client.wait().unwrap();
         let start = Instant::now();
