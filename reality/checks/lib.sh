@@ -49,17 +49,17 @@ listening() {
 }
 
 # So does the server that was started, unless it is gone.
-ready() { listening || ! kill -0 $pid; }
+ready() { listening || ! kill -0 $pid 2>/dev/null; }
 
 # both SERVER… -- CLIENT…: two programs at once; both must end well.
 both() {
     server=
     while [ "$1" != -- ]; do server="$server $1"; shift; done
     shift
-    timeout 60 $server >/tmp/server 2>&1 &
+    timeout 120 $server >/tmp/server 2>&1 &
     pid=$!
     until_ok ready
-    timeout 60 "$@" >/tmp/client 2>&1
+    timeout 120 "$@" >/tmp/client 2>&1
     client=$?
     wait $pid
     served=$?
