@@ -4,8 +4,8 @@
 use super::{
     port::{Changes, IbPort, N_GUIDS, N_PKEYS},
     smp::{
-        ATTRIBUTE_BYTES, BAD_VALUE, GUID_INFO, NODE_DESCRIPTION, NODE_INFO, PKEY_TABLE, PORT_INFO, SET,
-        SL_TO_VL_TABLE, Smp, UNSUPPORTED, VL_ARBITRATION_TABLE,
+        ATTRIBUTE_BYTES, BAD_VALUE, EXTENDED_PORT_INFO, GUID_INFO, NODE_DESCRIPTION, NODE_INFO, PKEY_TABLE,
+        PORT_INFO, SET, SL_TO_VL_TABLE, Smp, UNSUPPORTED, VL_ARBITRATION_TABLE,
     },
 };
 
@@ -69,6 +69,8 @@ fn get(port: &IbPort, node: Node, request: &Smp) -> Result<Attribute, u16> {
                 into.copy_from_slice(&pkey.to_be_bytes());
             }
         }
+        // All zero: no FDR10.
+        EXTENDED_PORT_INFO => {}
         SL_TO_VL_TABLE => value[..8].copy_from_slice(&port.sl_to_vl),
         VL_ARBITRATION_TABLE => {
             let part = (modifier >> 16).checked_sub(1).ok_or(BAD_VALUE)?;
@@ -105,6 +107,7 @@ fn set(port: &mut IbPort, request: &Smp) -> Result<Changes, u16> {
             changes.pkeys = *block != new;
             block.copy_from_slice(&new);
         }
+        EXTENDED_PORT_INFO => {}
         SL_TO_VL_TABLE => port.sl_to_vl.copy_from_slice(&value[..8]),
         VL_ARBITRATION_TABLE => {
             let part = (modifier >> 16).checked_sub(1).ok_or(BAD_VALUE)?;

@@ -35,6 +35,8 @@ pub(super) const PKEY_TABLE: u16 = 0x16;
 pub(super) const SL_TO_VL_TABLE: u16 = 0x17;
 pub(super) const VL_ARBITRATION_TABLE: u16 = 0x18;
 const SM_INFO: u16 = 0x20;
+/// Mellanox's own: whether FDR10 is supported, enabled and active.
+pub(super) const EXTENDED_PORT_INFO: u16 = 0xff90;
 
 /// A management datagram. Only those of subnet management are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
