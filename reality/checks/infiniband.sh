@@ -7,15 +7,16 @@ port_guid() { tr -d : <"/sys/class/infiniband/$1/node_guid" | sed 's/^/0x/'; }
 start_opensm() {
     mkdir -p /var/log /var/cache/opensm
     opensm -g "$(port_guid mlx5_0)" -f /tmp/opensm.log -p 0 >/tmp/opensm.out 2>&1 &
-    until_ok grep -q 'SUBNET UP' /tmp/opensm.log || { cat /tmp/opensm.out /tmp/opensm.log; return 1; }
+    timeout 60 sh -c "until grep -qs 'SUBNET UP' /tmp/opensm.log; do usleep 200000; done" || { cat /tmp/opensm.out /tmp/opensm.log; return 1; }
 }
 no_opensm_error() { ! grep -E ' ERR | 0x01 ' /tmp/opensm.log; }
 two_adapters() { ibnetdiscover >/tmp/net; cat /tmp/net; [ "$(grep -c '^Ca' /tmp/net)" = 2 ]; }
 # The second port's interface is in a namespace of its own, so that packets between them take the wire.
 ipoib_up() {
-    modprobe ib_ipoib && ip netns add far && ip link set ib1 netns far &&
-        ip addr add 10.1.0.1/24 dev ib0 && ip link set ib0 up &&
-        ip -n far addr add 10.1.0.2/24 dev ib1 && ip -n far link set ib1 up
+    ip=/bin/ip # not the shell's own
+    modprobe ib_ipoib && $ip netns add far && $ip link set ib1 netns far &&
+        $ip addr add 10.1.0.1/24 dev ib0 && $ip link set ib0 up &&
+        $ip -n far addr add 10.1.0.2/24 dev ib1 && $ip -n far link set ib1 up
 }
 # Both ways across: server and client on different functions.
 across() { both "$1" -d mlx5_0 $2 -- "$1" -d mlx5_1 $2 127.0.0.1 && both "$1" -d mlx5_1 $2 -- "$1" -d mlx5_0 $2 127.0.0.1; }
