@@ -297,6 +297,9 @@ pub trait Host {
     /// Raises an asynchronous event for the QP.
     fn event(&mut self, qpn: Qpn, event: QpEvent);
 
+    /// A datagram with another Q_Key than its QP's came; the port counts these.
+    fn qkey_violation(&mut self);
+
     /// Counts one more in the QP's counter set.
     fn count(&mut self, qpn: Qpn, counter: Counter);
 

@@ -84,8 +84,11 @@ impl UdQp {
         let headers = &packet.headers;
         let Some(deth) = headers.deth else { return };
         let receives = !matches!(self.state, QpState::Rst | QpState::Init | QpState::Err);
-        if !receives || headers.bth.pkey != DEFAULT_PKEY || deth.qkey != self.config.qkey {
+        if !receives || headers.bth.pkey != DEFAULT_PKEY {
             return;
+        }
+        if deth.qkey != self.config.qkey {
+            return host.qkey_violation();
         }
         let taken = match self.queue.take(host, &self.config, self.config.shared) {
             Ok(taken) => taken,
@@ -230,7 +233,8 @@ fn path(av: &AvSeg) -> Path {
         traffic_class: av.tclass(),
         hop_limit: av.hop_limit(),
         flow_label: av.flow_label(),
-        eth_prio: av.sl() & 7,
+        // Above a bit of its own: libmlx5 and Linux shift the service level by one on RoCE.
+        eth_prio: av.sl() >> 1,
         ack_timeout: 0,
     }
 }

@@ -170,6 +170,10 @@ impl Host for FunctionHost<'_> {
         self.function.event(EventType(event as u8), 0, data.to_bytes());
     }
 
+    fn qkey_violation(&mut self) {
+        self.function.count_qkey_violation();
+    }
+
     fn count(&mut self, qpn: Qpn, counter: Counter) {
         self.function.count(qpn.get(), counter);
     }

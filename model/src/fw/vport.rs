@@ -147,6 +147,12 @@ fn select<T: Clone>(table: &[T], index: u16) -> Result<Vec<T>, Refusal> {
 }
 
 impl Function {
+    /// One more; the counter stays at its greatest value.
+    pub(super) fn count_qkey_violation(&mut self) {
+        let context = &mut self.vport.context;
+        context.set_qkey_violation_counter(context.qkey_violation_counter().saturating_add(1));
+    }
+
     pub(super) fn query_nic_vport_context(&mut self, input: &Input<'_>) -> Output {
         let input: QueryNicVportContextIn = input.get()?;
         own_vport(input.other_vport(), input.vport_number())?;
@@ -246,6 +252,7 @@ impl Function {
                 .with_port_guid(self.vport.port_guid())
                 .with_node_guid(node_guid)
                 .with_cap_mask1(port.capability_mask())
+                .with_qkey_violation_counter(self.vport.context.qkey_violation_counter())
                 .with_lid(port.lid())
                 .with_lmc(port.lmc())
                 .with_subnet_timeout(port.subnet_timeout())

@@ -2,6 +2,7 @@
 //! clock tick virtual.
 
 mod counters;
+mod datagrams;
 mod errors;
 mod faults;
 mod operations;

@@ -55,6 +55,7 @@ pub(crate) struct Side {
     pub(crate) cqes: Vec<(Cqn, [u8; 64], Wake)>,
     pub(crate) events: Vec<(Qpn, QpEvent)>,
     pub(crate) violations: Vec<(Rule, String)>,
+    pub(crate) n_qkey_violations: u32,
     /// What was counted, by QP.
     pub(crate) counts: BTreeMap<(Qpn, Counter), u32>,
     pub(crate) source: SourceAddress,
@@ -164,6 +165,9 @@ impl Host for Side {
     fn event(&mut self, qpn: Qpn, event: QpEvent) {
         self.events.push((qpn, event));
     }
+    fn qkey_violation(&mut self) {
+        self.n_qkey_violations += 1;
+    }
     fn count(&mut self, qpn: Qpn, counter: Counter) {
         *self.counts.entry((qpn, counter)).or_default() += 1;
     }
@@ -264,6 +268,7 @@ impl World {
                 cqes: Vec::new(),
                 events: Vec::new(),
                 violations: Vec::new(),
+                n_qkey_violations: 0,
                 counts: BTreeMap::new(),
                 source: SourceAddress {
                     station: Station::Ethernet { mac, vlan_id: setup.vlan_id },
@@ -298,6 +303,7 @@ impl World {
         for ((node, k), (peer, peer_k)) in ends {
             let config = QpConfig {
                 qpn: qpn(node, k),
+                source_qpn: qpn(node, k),
                 user_index: UserIndex::new(0x4000 + k),
                 cqn_send: Cqn::new(0x10),
                 cqn_receive: Cqn::new(0x20),

@@ -4,7 +4,10 @@ use super::world::{BASE, KEY, World, qpn};
 use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
     mlx5::ids::{Cqn, Lkey, Rkey},
-    wqe::{AtomicSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SendOpcode, XrcSeg},
+    wqe::{
+        AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SendOpcode,
+        XrcSeg,
+    },
 };
 use mlx5_model::exec::Wake;
 
@@ -18,6 +21,8 @@ pub(crate) struct Wr {
     pub(crate) imm: u32,
     /// Shared receive queue of an XRC request.
     pub(crate) xrc_srqn: Option<u32>,
+    /// Address vector of a datagram.
+    pub(crate) av: Option<AvSeg>,
     pub(crate) remote: Option<(u64, u32)>,
     pub(crate) operands: Option<(u64, u64)>,
     /// Offset in memory, length, key.
@@ -34,6 +39,7 @@ impl Wr {
             se: false,
             imm: 0,
             xrc_srqn: None,
+            av: None,
             remote: None,
             operands: None,
             sges: Vec::new(),
@@ -81,6 +87,10 @@ impl Wr {
         self.xrc_srqn = Some(srqn);
         self
     }
+    pub(crate) fn by(mut self, av: AvSeg) -> Self {
+        self.av = Some(av);
+        self
+    }
     pub(crate) fn inline(mut self, data: &[u8]) -> Self {
         self.inline = Some(data.to_vec());
         self
@@ -90,6 +100,9 @@ impl Wr {
         let mut out = vec![0; 16];
         if let Some(srqn) = self.xrc_srqn {
             out.extend(XrcSeg::new().with_xrc_srqn(srqn).to_bytes());
+        }
+        if let Some(av) = &self.av {
+            out.extend(av.to_bytes());
         }
         if let Some((addr, rkey)) = self.remote {
             out.extend(RaddrSeg::new().with_raddr(addr).with_rkey(Rkey::new(rkey)).to_bytes());
