@@ -1,2 +1,2 @@
-# ConnectX-6.
-guest cx6 model=part=cx6,bf=off checks="kernel verbs restart"
+# ConnectX-6, and connections by librdmacm.
+guest cx6 model=part=cx6,bf=off checks="kernel verbs cm restart"
