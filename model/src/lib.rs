@@ -21,6 +21,7 @@
 
 pub mod clock;
 pub mod config;
+mod eth;
 pub mod exec;
 pub mod fault;
 pub mod fw;

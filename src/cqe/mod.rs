@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod ethernet;
 mod requester;
 mod responder;
 
 pub use error::{CqeSyndrome, ErrorCqe};
+pub use ethernet::{CqeL3HdrType, CqeL4HdrType, EthernetCqe};
 pub use requester::RequesterCqe;
 pub use responder::ResponderCqe;
 
@@ -65,11 +67,11 @@ wire_enum! {
 
 /// Every structure declared here.
 pub fn layouts() -> &'static [&'static Desc] {
-    &[RequesterCqe::DESC, ResponderCqe::DESC, ErrorCqe::DESC]
+    &[RequesterCqe::DESC, ResponderCqe::DESC, EthernetCqe::DESC, ErrorCqe::DESC]
 }
 
 /// Every enumeration declared here: table name and named values.
 #[allow(clippy::type_complexity)]
 pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
-    &[CqeOpcode::TABLE, CqeFormat::TABLE, CqeSyndrome::TABLE]
+    &[CqeOpcode::TABLE, CqeFormat::TABLE, CqeSyndrome::TABLE, CqeL3HdrType::TABLE, CqeL4HdrType::TABLE]
 }

@@ -75,10 +75,13 @@ pub fn layouts() -> &'static [&'static Desc] {
         Tirc Tisc Rqtc RxHashFieldSelect
         XrcSrqc
         FlowTableContext FlowContext Vlan DestFormatStruct
+        FteMatchParam FteMatchSetLyr24 FteMatchSetMisc
         CreateFlowTableIn CreateFlowTableOut DestroyFlowTableIn DestroyFlowTableOut
         ModifyFlowTableIn ModifyFlowTableOut SetFlowTableRootIn SetFlowTableRootOut
         CreateFlowGroupIn CreateFlowGroupOut DestroyFlowGroupIn DestroyFlowGroupOut SetFteIn
         SetFteOut DeleteFteIn DeleteFteOut
+        AllocFlowCounterIn AllocFlowCounterOut DeallocFlowCounterIn DeallocFlowCounterOut
+        QueryFlowCounterIn QueryFlowCounterOut
         CreateTirIn CreateTirOut ModifyTirIn ModifyTirOut DestroyTirIn DestroyTirOut CreateTisIn
         CreateTisOut ModifyTisIn ModifyTisOut DestroyTisIn DestroyTisOut CreateRqtIn CreateRqtOut
         ModifyRqtIn ModifyRqtOut DestroyRqtIn DestroyRqtOut ModifyTirBitmask ModifyTisBitmask
@@ -149,6 +152,7 @@ pub fn commands() -> &'static [CommandDesc] {
         QueryHcaVportContextIn QueryHcaVportGidIn QueryHcaVportPkeyIn
         CreateFlowTableIn DestroyFlowTableIn ModifyFlowTableIn SetFlowTableRootIn CreateFlowGroupIn
         DestroyFlowGroupIn SetFteIn DeleteFteIn
+        AllocFlowCounterIn DeallocFlowCounterIn QueryFlowCounterIn
         CreateTirIn ModifyTirIn DestroyTirIn CreateTisIn ModifyTisIn DestroyTisIn CreateRqtIn
         ModifyRqtIn DestroyRqtIn
         CreateSqIn ModifySqIn QuerySqIn DestroySqIn

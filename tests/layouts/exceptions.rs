@@ -10,6 +10,7 @@ const CQE_DATA: &str = "payload, not a field: read as bytes when the format says
 const STRIDING: &str = "of striding receive queues, which RC does not use";
 const ETHERNET: &str = "of raw Ethernet and IPoIB, which RC does not use";
 const TAG_MATCHING: &str = "of tag matching, which RC through a plain RQ does not use";
+const WORD_NAMED: &str = "the tables name the word, and in it the part; here is both in one name";
 const OTHER_FAULT: &str = "belongs to the other kind of page fault, which has a structure of its own";
 
 /// Structures of another size than in the tables: (table name, reason).
@@ -32,6 +33,13 @@ pub(crate) const FIELDS: &[(&str, &str, &str)] = &[
     ("wqe_ctrl_seg", "imm", "the tables call it imm_general_id, for its other uses"),
     ("cqe64_requester", "qpn", QP_AND_SQ),
     ("mtt_entry", "ptag", "the tables name the whole qword; its two lowest bits are permissions"),
+    ("cqe64_eth_rx", "lro_tcppsh", WORD_NAMED),
+    ("cqe64_eth_rx", "rss_hash_l4", WORD_NAMED),
+    ("cqe64_eth_rx", "rss_hash_ip", WORD_NAMED),
+    ("cqe64_eth_rx", "vlan_prio", WORD_NAMED),
+    ("cqe64_eth_rx", "vlan_cfi", WORD_NAMED),
+    ("cqe64_eth_rx", "vlan_vid", WORD_NAMED),
+    ("cqe64_eth_rx", "signature", "the tables have both uses of the byte in one name"),
     ("cqe64_error", "hw_synd_type", "the tables name the byte; of it the upper four bits are the type"),
 ];
 
@@ -55,6 +63,8 @@ pub(crate) const OMITTED: &[(&str, &str, &str)] = &[
     ("cqe64_responder_rdma", "app_op", TAG_MATCHING),
     ("cqe64_responder_rdma", "app_info", TAG_MATCHING),
     ("cqe64_responder_rdma", "sop_drop_qpn.send_wqe_opcode", "of the requester's CQE only"),
+    ("cqe64_eth_rx", "shampo_flags.flush", "of another form of large receive, in the same bits"),
+    ("cqe64_eth_rx", "shampo_flags.match", "of another form of large receive, in the same bits"),
     ("cqe64_error", "wqe_id", STRIDING),
     ("cqe64_error", "ib_stride_index", STRIDING),
     ("cqe64_error", "byte_cnt", "only DPDK reads it, of a striding RQ's flushed WQE"),

@@ -47,7 +47,10 @@ pub(crate) const LOG_MAX_RQT_SIZE: u8 = 11;
 pub(crate) const LOG_MAX_WQ_SZ: u8 = 15;
 pub(crate) const LOG_MAX_STRIDE: u8 = 12;
 pub(crate) const LOG_MAX_FT_SIZE: u8 = 16;
+/// log2 of the payload of a large send.
+pub(crate) const LOG_MAX_LSO: u8 = 18;
 pub(crate) const MAX_FT_LEVEL: u8 = 64;
+pub(crate) const MAX_FLOW_COUNTER: u32 = 1 << 12;
 pub(crate) const LOG_MAX_FT_NUM: u8 = 14;
 /// Multicast groups, and queue pairs of each.
 pub(crate) const LOG_MAX_MCG: u8 = 10;
@@ -112,7 +115,8 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_gid_table_size(if ethernet { GIDS_64 } else { GIDS_8 })
         .with_log_max_mcg(LOG_MAX_MCG)
         .with_max_qp_mcg(MAX_QP_MCG)
-        .with_log_max_klm_list_size(16);
+        .with_log_max_klm_list_size(16)
+        .with_max_flow_counter_15_0(MAX_FLOW_COUNTER as u16);
     let queues = limits
         .with_log_max_rq(LOG_MAX_OBJECTS)
         .with_log_max_sq(LOG_MAX_OBJECTS)
@@ -190,11 +194,14 @@ fn ethernet() -> PerProtocolNetworkingOffloadCaps {
     PerProtocolNetworkingOffloadCaps::new()
         .with_csum_cap(true)
         .with_vlan_cap(true)
-        .with_max_lso_cap(16)
+        .with_max_lso_cap(LOG_MAX_LSO)
         .with_wqe_inline_mode(1)
         .with_rss_ind_tbl_cap(11)
         .with_self_lb_en_modifiable(true)
 }
+
+/// Fields of outer headers that steering takes out of packets: addresses, tags, TTL, fragments, protocols, ports, flags.
+const FT_FIELDS: [u8; 16] = [0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn flow_table() -> FlowTableNicCap {
     let properties = FlowTablePropLayout::new()
@@ -206,9 +213,13 @@ fn flow_table() -> FlowTableNicCap {
         .with_log_max_ft_size(LOG_MAX_FT_SIZE)
         .with_max_ft_level(MAX_FT_LEVEL)
         .with_log_max_ft_num(LOG_MAX_FT_NUM)
+        .with_flow_tag(true)
+        .with_flow_counter(true)
+        .with_log_max_flow_counter(MAX_FLOW_COUNTER.ilog2() as u8)
         .with_log_max_destination(10)
         .with_log_max_flow(18)
-        .with_ft_field_support([0xff; 16]);
+        .with_ft_field_support(FT_FIELDS)
+        .with_ft_field_bitmask_support(FT_FIELDS);
     FlowTableNicCap::new().with_flow_table_properties_nic_receive(properties)
 }
 

@@ -78,7 +78,12 @@ impl Function {
     /// Counts one more for a QP.
     pub(super) fn count(&mut self, qpn: u32, counter: Counter) {
         let number = self.qps.get(qpn).map_or(0, |qp| qp.context.counter_set_id());
-        if let Some(set) = self.counters.get_mut(number.into()) {
+        self.count_in(number, counter);
+    }
+
+    /// Counts one more in a set, for a queue of Ethernet.
+    pub(super) fn count_in(&mut self, set: u8, counter: Counter) {
+        if let Some(set) = self.counters.get_mut(set.into()) {
             set.count(counter);
         }
     }

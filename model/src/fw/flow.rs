@@ -1,4 +1,4 @@
-//! Flow steering: tables, groups and entries are kept and checked; frames are not matched against them yet.
+//! Flow steering: tables, groups and entries, as commands make them. What they do to frames is in `steer`.
 #![forbid(unsafe_code)]
 
 use super::{
@@ -8,56 +8,66 @@ use super::{
     table::Table,
     vport::own_vport,
 };
+use crate::eth::{Pattern, extracted};
 use mlx5_direct::mlx5::{
     cmd::{
-        CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, DeleteFteIn,
-        DestroyFlowGroupIn, DestroyFlowTableIn, FlowTableType, ModifyFlowTableIn, SetFlowTableRootIn,
-        SetFteIn,
+        AllocFlowCounterIn, AllocFlowCounterOut, CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn,
+        CreateFlowTableOut, DeallocFlowCounterIn, DeleteFteIn, DestroyFlowGroupIn, DestroyFlowTableIn,
+        FlowTableType, ModifyFlowTableIn, QueryFlowCounterIn, QueryFlowCounterOut, SetFlowTableRootIn,
+        SetFteIn, TrafficCounter,
     },
-    context::{DestFormatStruct, FlowAction, FlowContext, FlowDestination, FlowTableContext},
+    context::{DestFormatStruct, FlowAction, FlowContext, FlowDestination, FlowTableContext, FteMatchParam},
 };
 use std::collections::BTreeMap;
-use zerocopy::FromBytes;
+use zerocopy::IntoBytes;
 
 /// `table_miss_action`: to another table.
-const MISS_TO_TABLE: u8 = 1;
+pub(super) const MISS_TO_TABLE: u8 = 1;
 /// `modify_field_select` of MODIFY_FLOW_TABLE: the miss table.
 const SELECT_MISS_TABLE: u16 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ENTRY: change an entry.
 const MODIFY: u16 = 1;
+/// What entries can do.
+const ACTIONS: u16 = FlowAction::ALLOW.0 | FlowAction::DROP.0 | FlowAction::FWD_DEST.0 | FlowAction::COUNT.0;
 
 /// A range of entries that look at the same fields.
 #[derive(Debug)]
 struct Group {
     first: u32,
     last: u32,
+    enable: u8,
+    criteria: FteMatchParam,
 }
 
 #[derive(Debug)]
-struct Entry {
-    context: FlowContext,
-    /// 8 bytes for each destination.
-    destinations: Vec<u8>,
+pub(super) struct Entry {
+    pub(super) context: FlowContext,
+    pub(super) pattern: Pattern,
+    pub(super) destinations: Vec<[u8; 8]>,
+    /// Numbers of the counters that count what matches.
+    pub(super) counters: Vec<u32>,
 }
 
 /// A flow table.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
-    context: FlowTableContext,
+    pub(super) context: FlowTableContext,
     groups: Table<Group>,
-    entries: BTreeMap<u32, Entry>,
+    pub(super) entries: BTreeMap<u32, Entry>,
 }
 
 /// All flow tables of a function; only those of received Ethernet frames exist.
 #[derive(Debug)]
 pub(crate) struct Steering {
-    tables: Table<FlowTable>,
-    root: Option<u32>,
+    pub(super) tables: Table<FlowTable>,
+    pub(super) root: Option<u32>,
+    pub(super) counters: Table<TrafficCounter>,
 }
 
 impl Steering {
     pub(crate) fn new() -> Self {
-        Self { tables: Table::new(1, 1 << caps::LOG_MAX_FT_NUM), root: None }
+        let tables = Table::new(1, 1 << caps::LOG_MAX_FT_NUM);
+        Self { tables, root: None, counters: Table::new(1, caps::MAX_FLOW_COUNTER) }
     }
 
     /// A driver takes Ethernet frames.
@@ -140,7 +150,15 @@ impl Function {
     pub(super) fn create_flow_group(&mut self, input: &Input<'_>) -> Output {
         let input: CreateFlowGroupIn = input.get()?;
         own_vport(input.other_vport(), input.vport_number())?;
-        let group = Group { first: input.start_flow_index(), last: input.end_flow_index() };
+        let group = Group {
+            first: input.start_flow_index(),
+            last: input.end_flow_index(),
+            enable: input.match_criteria_enable(),
+            criteria: input.match_criteria(),
+        };
+        if !Pattern::new(group.enable, &group.criteria, &group.criteria).is_within(&extracted()) {
+            return Err(Refusal::FLOW_CRITERIA);
+        }
         let table = self.steering.table(input.table_id())?;
         let overlaps = |other: &Group| group.first <= other.last && other.first <= group.last;
         if group.first > group.last
@@ -170,13 +188,24 @@ impl Function {
         let (input, list) = input.get_with_list::<SetFteIn>()?;
         own_vport(input.other_vport(), input.vport_number())?;
         let (index, context) = (input.flow_index(), input.flow_context());
+        if context.action() & !ACTIONS != 0 {
+            return Err(Refusal::FLOW_ACTION);
+        }
         let n_destinations = context.destination_list_size() as usize;
-        let destinations = list.get(..n_destinations * 8).ok_or(Refusal::LIST_SHORT)?;
-        for destination in destinations.as_chunks::<8>().0 {
+        let n_counters = context.flow_counter_list_size() as usize;
+        // Counters follow the destinations, in as many bytes each.
+        let list = list.as_chunks::<8>().0.get(..n_destinations + n_counters).ok_or(Refusal::LIST_SHORT)?;
+        let (destinations, counters) = list.split_at(n_destinations);
+        for destination in destinations {
             self.check_destination(&DestFormatStruct::from_bytes(*destination))?;
         }
         if (context.action() & FlowAction::FWD_DEST.0 != 0) != (n_destinations != 0) {
             return Err(Refusal::FLOW_DESTINATION);
+        }
+        let counters: Vec<u32> =
+            counters.iter().map(|[a, b, c, d, ..]| u32::from_be_bytes([*a, *b, *c, *d])).collect();
+        if !counters.iter().all(|counter| self.steering.counters.contains(*counter)) {
+            return Err(Refusal::NO_SUCH_OBJECT);
         }
         let table = self.steering.table(input.table_id())?;
         let group = table.groups.get(context.group_id()).ok_or(Refusal::NO_SUCH_OBJECT)?;
@@ -186,7 +215,9 @@ impl Function {
         if table.entries.contains_key(&index) != (input.op_mod() == MODIFY) {
             return Err(Refusal::FLOW_INDEX);
         }
-        table.entries.insert(index, Entry { context, destinations: destinations.to_vec() });
+        let pattern = Pattern::new(group.enable, &group.criteria, &context.match_value());
+        let destinations = destinations.to_vec();
+        table.entries.insert(index, Entry { context, pattern, destinations, counters });
         done()
     }
 
@@ -210,16 +241,56 @@ impl Function {
 
     /// How many flow entries lead to a TIR.
     pub(super) fn n_flows_to_tir(&self, tir: u32) -> u32 {
-        let leads = |bytes: &[u8]| {
-            DestFormatStruct::read_from_bytes(bytes).is_ok_and(|destination| {
-                destination.destination_type() == FlowDestination::TYPE_TIR
-                    && destination.destination_id() == tir
-            })
+        let leads = |bytes: &[u8; 8]| {
+            let destination = DestFormatStruct::from_bytes(*bytes);
+            destination.destination_type() == FlowDestination::TYPE_TIR && destination.destination_id() == tir
         };
         let entries = self.steering.tables.iter().flat_map(|(_, table)| table.entries.values());
         entries
             .filter(|entry| entry.context.action() & FlowAction::FWD_DEST.0 != 0)
-            .filter(|entry| entry.destinations.chunks(8).any(leads))
+            .filter(|entry| entry.destinations.iter().any(leads))
             .count() as u32
+    }
+
+    pub(super) fn alloc_flow_counter(&mut self, input: &Input<'_>) -> Output {
+        let input: AllocFlowCounterIn = input.get()?;
+        if input.flow_counter_bulk() != 0 || input.flow_counter_bulk_log_size() != 0 {
+            return Err(Refusal::FLOW_COUNTER_BULK);
+        }
+        let number = self.steering.counters.insert(TrafficCounter::new())?;
+        out(AllocFlowCounterOut::new().with_flow_counter_id(number))
+    }
+
+    pub(super) fn dealloc_flow_counter(&mut self, input: &Input<'_>) -> Output {
+        let number = input.get::<DeallocFlowCounterIn>()?.flow_counter_id();
+        let entries = self.steering.tables.iter().flat_map(|(_, table)| table.entries.values());
+        let n_users = entries.filter(|entry| entry.counters.contains(&number)).count() as u32;
+        if n_users != 0 {
+            return Err(self.in_use("flow counter", number, n_users));
+        }
+        self.steering.counters.remove(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
+        done()
+    }
+
+    pub(super) fn query_flow_counter(&mut self, input: &Input<'_>) -> Output {
+        let input: QueryFlowCounterIn = input.get()?;
+        if input.dump_to_memory() {
+            return Err(Refusal::FLOW_COUNTER_BULK);
+        }
+        let (first, n) = (input.flow_counter_id(), input.num_of_counters().max(1));
+        if !self.steering.counters.contains(first) {
+            return Err(Refusal::NO_SUCH_OBJECT);
+        }
+        let mut output = QueryFlowCounterOut::new().as_bytes().to_vec();
+        // Linux asks for ranges with holes.
+        for number in first..first.saturating_add(n.min(caps::MAX_FLOW_COUNTER)) {
+            let counter = self.steering.counters.get_mut(number);
+            let value = counter.as_ref().map_or(TrafficCounter::new(), |counter| **counter);
+            output.extend_from_slice(value.as_bytes());
+            if let (Some(counter), true) = (counter, input.clear()) {
+                *counter = TrafficCounter::new();
+            }
+        }
+        Ok(output)
     }
 }

@@ -3,11 +3,14 @@
 
 use super::{Function, multicast::MULTICAST_QPN};
 use crate::{
+    eth,
     trace::Kind,
-    wire::{Packet, PacketError, neighbour},
+    wire::{Packet, neighbour},
 };
 use mlx5_direct::mlx5::context::ServiceType;
 
+/// Every port takes frames of this length (IEEE 802.3 3.2.7, with a VLAN tag).
+const MAX_BASIC_FRAME_BYTES: usize = 1522;
 /// QP1.
 const GENERAL_SERVICES_QPN: u32 = 1;
 
@@ -44,12 +47,17 @@ impl Function {
             return self.receive_infiniband(frame);
         }
         let looped_back = frame.get(6..12) == Some(&self.mac()[..]);
-        if !self.running() || !self.vport.roce_enabled() || !(looped_back || self.link_up()) {
+        if !self.running() || !(looped_back || self.link_up()) {
             return;
+        }
+        if !(self.vport.roce_enabled() && eth::is_roce(frame)) {
+            if frame.len() + eth::FCS_BYTES > usize::from(self.vport.frame_mtu).max(MAX_BASIC_FRAME_BYTES) {
+                return self.record(Kind::Note, &[], || format!("frame dropped: {} bytes", frame.len()));
+            }
+            return self.receive_frame(frame, None);
         }
         let packet = match Packet::parse(frame) {
             Ok(packet) => packet,
-            Err(PacketError::NotRoce) => return,
             Err(error) => {
                 return self.record(Kind::Note, frame, || format!("frame dropped: {error}"));
             }

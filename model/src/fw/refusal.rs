@@ -116,7 +116,7 @@ refusals! {
     REGISTER = 0x4d0090 BAD_PARAM_ERR "the register does not exist",
     REGISTER_READ_ONLY = 0x4d0091 BAD_PARAM_ERR "the register cannot be accessed this way",
     WQ_STATE = 0x4d00a0 BAD_RES_STATE_ERR "the work queue is not in the state that is named, or may not go there",
-    WQ_TYPE = 0x4d00a1 BAD_PARAM_ERR "the model has no striding work queues",
+    WQ_TYPE = 0x4d00a1 BAD_PARAM_ERR "the type of the work queue is not one that the capabilities offer",
     SQ_STRIDE = 0x4d00a2 BAD_PARAM_ERR "the stride of a send queue is not 64 bytes",
     SQ_TIS = 0x4d00a3 BAD_PARAM_ERR "a send queue has one TIS or none",
     SRQ_LIMIT = 0x4d00a5 BAD_PARAM_ERR "the limit is not below the number of WQEs",
@@ -126,6 +126,10 @@ refusals! {
     FLOW_TABLE_SIZE = 0x4d00b1 BAD_PARAM_ERR "log_size or level is above the capability",
     FLOW_INDEX = 0x4d00b2 BAD_PARAM_ERR "the range of entries is not free in its table, or the entry not in its group, or there already",
     FLOW_DESTINATION = 0x4d00b3 BAD_RES_ERR "a destination does not exist, or action and destinations do not agree",
+
+    FLOW_CRITERIA = 0x4d00f4 BAD_PARAM_ERR "the criteria have a field that the model does not take out of packets",
+    FLOW_ACTION = 0x4d00f5 BAD_PARAM_ERR "the action has a bit that the capabilities do not offer",
+    FLOW_COUNTER_BULK = 0x4d00f6 BAD_PARAM_ERR "flow counters are made one at a time, and not dumped to memory",
 
     PORT = 0x4d0092 BAD_PARAM_ERR "the port does not exist",
 }

@@ -1,4 +1,4 @@
-//! Send queues of raw Ethernet: NOP and SEND are executed, frames go out on the port.
+//! Send queues of raw Ethernet: their states, and WQEs one after the other. Frames are in `sq_frame`.
 #![forbid(unsafe_code)]
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
     wq::{WqState, wq_buffer},
 };
 use crate::{
-    exec::{Need, Right, Wake},
+    exec::Wake,
     strict::{Queue, Rule},
     trace::Kind,
 };
@@ -18,27 +18,19 @@ use mlx5_direct::{
     mlx5::{
         cmd::{CreateSqIn, CreateSqOut, DestroySqIn, ModifySqIn, QuerySqIn, QuerySqOut},
         context::Sqc,
-        ids::{Pdn, Qpn},
+        ids::Qpn,
         record::SND_DBR,
     },
-    wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, SEGMENT_BYTES, SendOpcode, WQEBB_BYTES},
+    wqe::{CompletionMode, CtrlSeg, SEGMENT_BYTES, SendOpcode, WQEBB_BYTES},
 };
 
 /// First SQ number. SQs, RQs and QPs have numbers of one space, each a part of it.
 pub(crate) const FIRST_SQN: u32 = 0x40_0000;
-/// Bytes of a frame's head that [`EthSeg`] itself holds.
-const INLINE_START_BYTES: usize = 2;
-/// `inline_hdr_sz` of a VLAN tag to insert.
-const INSERT_VLAN: u16 = 1 << 15;
-/// Bytes of the two MAC addresses, after which a VLAN tag goes.
-const MACS_BYTES: usize = 12;
-/// Longest frame, headers included.
-const MAX_FRAME_BYTES: usize = super::vport::MAX_FRAME_MTU as usize + 18;
 
 /// A send queue.
 #[derive(Debug)]
 pub(crate) struct Sq {
-    context: Sqc,
+    pub(super) context: Sqc,
     buffer: Buffer,
     state: WqState,
     /// Counter that the doorbell gave, and first WQEBB not executed.
@@ -65,7 +57,7 @@ impl Sq {
 }
 
 /// Why a WQE is not executed: the completion's syndrome, and what is wrong if it is the driver's WQE.
-type Fault = (CqeSyndrome, Option<(Rule, String)>);
+pub(super) type Fault = (CqeSyndrome, Option<(Rule, String)>);
 
 impl Function {
     pub(super) fn create_sq(&mut self, input: &Input<'_>) -> Output {
@@ -186,7 +178,7 @@ impl Function {
             };
             let outcome = match ctrl.opcode() {
                 SendOpcode::NOP => Ok(()),
-                SendOpcode::SEND => self.send_frame(number, &bytes),
+                opcode @ (SendOpcode::SEND | SendOpcode::LSO) => self.send_frame(number, opcode, &bytes),
                 opcode => {
                     let text = format!(
                         "opcode 0x{:02x} is not one that Ethernet queues of the model execute",
@@ -251,54 +243,6 @@ impl Function {
         Ok((ctrl, bytes))
     }
 
-    /// Gathers a frame and sends it.
-    fn send_frame(&mut self, number: u32, wqe: &[u8]) -> Result<(), Fault> {
-        let broken = |rule, text: &str| Err((CqeSyndrome::LOCAL_QP_OP_ERR, Some((rule, text.to_string()))));
-        let Some(eth) = segment(wqe, SEGMENT_BYTES).map(EthSeg::from_bytes) else {
-            return broken(Rule::DsCoversSegments, "no Ethernet segment");
-        };
-        let (mut frame, mut at) = (Vec::new(), 2 * SEGMENT_BYTES);
-        let tag = eth.inline_hdr_sz() & INSERT_VLAN != 0;
-        if !tag && eth.inline_hdr_sz() != 0 {
-            let n = usize::from(eth.inline_hdr_sz());
-            let start = at - INLINE_START_BYTES;
-            let Some(inline) = wqe.get(start..start + n) else {
-                return broken(Rule::DsCoversSegments, "the inline header ends after the WQE");
-            };
-            frame.extend_from_slice(inline);
-            at += n.saturating_sub(INLINE_START_BYTES).next_multiple_of(SEGMENT_BYTES);
-        }
-        let Some(sq) = self.sqs.get(number) else { return Ok(()) };
-        let pd: Pdn = sq.context.wq().pd();
-        while let Some(data) = segment(wqe, at).map(DataSeg::from_bytes) {
-            let len_bytes = data.len_bytes() as usize;
-            if data.inline() || frame.len() + len_bytes > MAX_FRAME_BYTES {
-                return broken(
-                    Rule::MessageWithinLimit,
-                    "an inline segment, or a frame above the port's MTU",
-                );
-            }
-            let start = frame.len();
-            frame.resize(start + len_bytes, 0);
-            let right = Right { key: data.lkey().get(), pd, qpn: Qpn::new(number), need: Need::LocalRead };
-            let result = self.read_key(&right, data.addr(), &mut frame[start..]);
-            result.map_err(|_| (CqeSyndrome::LOCAL_PROT_ERR, None))?;
-            at += SEGMENT_BYTES;
-        }
-        if frame.len() < MACS_BYTES + 2 {
-            return broken(Rule::MessageWithinLimit, "a frame without an Ethernet header");
-        }
-        if tag {
-            let tag = [0x81, 0x00].into_iter().chain(eth.inline_hdr_start().to_be_bytes());
-            frame.splice(MACS_BYTES..MACS_BYTES, tag);
-        }
-        super::checksum::fill(&mut frame, eth.cs_flags());
-        self.record(Kind::Packet, &frame, || "sent".into());
-        self.vport.count_sent(&frame);
-        self.outbox.push_back(frame);
-        Ok(())
-    }
-
     /// A WQE failed: the queue stops.
     fn fail_sq(&mut self, number: u32, index: u16, opcode: SendOpcode, (syndrome, broken): Fault) {
         if let Some((rule, detail)) = broken {
@@ -344,8 +288,4 @@ impl Function {
 
 fn n_wqebbs(ctrl: &CtrlSeg) -> u16 {
     u16::from(ctrl.ds()).div_ceil((WQEBB_BYTES / SEGMENT_BYTES) as u16).max(1)
-}
-
-fn segment(wqe: &[u8], at: usize) -> Option<[u8; SEGMENT_BYTES]> {
-    wqe.get(at..at + SEGMENT_BYTES)?.try_into().ok()
 }

@@ -6,16 +6,24 @@ use super::{
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
 };
+use crate::eth::HashFunction;
 use mlx5_direct::mlx5::{
     cmd::{
         CreateRqtIn, CreateRqtOut, CreateTirIn, CreateTirOut, CreateTisIn, CreateTisOut, DestroyRqtIn,
         DestroyTirIn, DestroyTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn,
     },
-    context::{Rqtc, Tirc, Tisc},
+    context::{Rqtc, RxHashFieldSelect, Tirc, Tisc},
 };
 
 /// `disp_type`: through a table.
 const INDIRECT: u8 = 1;
+/// `rx_hash_fn`.
+const INVERTED_XOR8: u8 = 1;
+const TOEPLITZ: u8 = 2;
+/// `self_lb_block`. By their name these bits refuse; every driver sets them to receive what its own transport domain
+/// sends (Linux `mlx5e_refresh_tirs(enable_uc_lb)`, mlx5_ib's TIR_ALLOW_SELF_LB, DPDK's loopback mode).
+const OWN_UNICAST: u8 = 1;
+const OWN_MULTICAST: u8 = 2;
 
 /// A transport interface, receive.
 #[derive(Debug)]
@@ -23,10 +31,45 @@ pub(crate) struct Tir {
     context: Tirc,
 }
 
+/// How a TIR chooses a queue.
+pub(crate) enum Spread {
+    Direct(u32),
+    Table {
+        rqt: u32,
+        /// None: everything goes to the table's first queue.
+        function: Option<HashFunction>,
+        select: RxHashFieldSelect,
+    },
+}
+
+impl Tir {
+    /// Whether frames that `domain` sends come to this TIR.
+    pub(crate) fn takes_own(&self, domain: u32, multicast: bool) -> bool {
+        let allowed = if multicast { OWN_MULTICAST } else { OWN_UNICAST };
+        domain != self.context.transport_domain() || self.context.self_lb_block() & allowed != 0
+    }
+
+    pub(crate) fn spread(&self) -> Spread {
+        if self.context.disp_type() != INDIRECT {
+            return Spread::Direct(self.context.inline_rqn());
+        }
+        let function = match self.context.rx_hash_fn() {
+            INVERTED_XOR8 => Some(HashFunction::InvertedXor8),
+            TOEPLITZ => Some(HashFunction::Toeplitz {
+                key: self.context.rx_hash_toeplitz_key(),
+                symmetric: self.context.rx_hash_symmetric(),
+            }),
+            _ => None,
+        };
+        let (rqt, select) = (self.context.indirect_table(), self.context.rx_hash_field_selector_outer());
+        Spread::Table { rqt, function, select }
+    }
+}
+
 /// A transport interface, send.
 #[derive(Debug)]
 pub(crate) struct Tis {
-    context: Tisc,
+    pub(super) context: Tisc,
     /// SQs that send through it.
     pub(crate) n_users: u32,
 }
@@ -43,6 +86,11 @@ pub(crate) struct Rqt {
 impl Rqt {
     pub(crate) fn contains(&self, rqn: u32) -> bool {
         self.rqs.contains(&rqn)
+    }
+
+    /// The queue for a hash: its lower bits are the place in the table.
+    pub(crate) fn select(&self, hash: u32) -> Option<u32> {
+        self.rqs.get(hash as usize % self.rqs.len().max(1)).copied()
     }
 }
 

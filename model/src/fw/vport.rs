@@ -97,6 +97,16 @@ impl Vport {
         counter.set_octets(counter.octets() + frame.len() as u64);
     }
 
+    /// Frames to the own address come back.
+    pub(crate) fn loops_unicast(&self) -> bool {
+        !self.context.disable_uc_local_lb()
+    }
+
+    /// Frames to groups come back too.
+    pub(crate) fn loops_multicast(&self) -> bool {
+        !self.context.disable_mc_local_lb()
+    }
+
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.context.permanent_address().mac()
     }

@@ -46,6 +46,8 @@ rules! {
     OpcodeKnown: "the opcode is one that the queue's transport has",
     ReservedBits: "reserved bits are zero",
     InlineWithinLimit: "inline data fits in the WQE",
+    MinInline: "as much of a frame's head is inline as min_wqe_inline_mode asks for",
+    LsoSegments: "LSO has an mss and an inline header that ends with TCP's or UDP's; SEND has neither",
     SlotReusedEarly: "a WQEBB is not written again before its WQE is completed",
     ProducerWithinRing: "a producer counter runs at most one ring ahead of the consumer",
     SharedListSound: "the list of a shared receive queue stays in the queue and comes to each WQE only after it was posted again",

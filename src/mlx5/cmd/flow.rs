@@ -1,7 +1,7 @@
 //! Flow steering: tables, groups of entries with common criteria, entries.
 
 use super::{CmdOpcode, CmdStatus, command};
-use crate::mlx5::context::{FlowContext, FlowTableContext};
+use crate::mlx5::context::{FlowContext, FlowTableContext, FteMatchParam};
 use crate::mlx5::layout::{layout, wire_enum};
 
 layout! {
@@ -99,7 +99,7 @@ layout! {
         /// Parts of the criteria that count: 1 outer headers, 2 miscellaneous, 4 inner headers, 8 and on more of these.
         0x3c [7:0] match_criteria_enable: u8,
         /// A mask over the fields.
-        0x40 [bytes] match_criteria: [u8; 512],
+        0x40 [struct] match_criteria: FteMatchParam,
     }
 
     /// Output of CREATE_FLOW_GROUP.

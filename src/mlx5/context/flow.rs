@@ -1,5 +1,6 @@
 //! Flow steering: tables and their entries.
 
+use super::FteMatchParam;
 use crate::mlx5::layout::{layout, wire_enum};
 
 layout! {
@@ -40,7 +41,7 @@ layout! {
         0x20 [struct] push_vlan_2: Vlan,
         0x24 [31:0] encrypt_decrypt_obj_id: u32,
         /// What fields must hold, where the group has criteria.
-        0x40 [bytes] match_value: [u8; 512],
+        0x40 [struct] match_value: FteMatchParam,
         0x240 [bytes] execute_aso: [u8; 32],
     }
 
