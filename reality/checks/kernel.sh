@@ -7,4 +7,4 @@ setup "netdev" until_ok has_netdev
 setup "mlx5_ib loads" modprobe -a mlx5_ib ib_uverbs rdma_ucm
 setup "link up" link_up
 setup "ibv_devinfo: PORT_ACTIVE, RoCE v2 GIDs" show_devinfo
-setup "address" ip addr add 10.0.0.1/24 dev "$(netdev)"
+setup "address" ip addr add "${address:-10.0.0.1}/24" dev "$(netdev)"

@@ -73,6 +73,9 @@ both() {
     [ $served = 0 ] && [ $client = 0 ]
 }
 
+# The netdev with this MAC, or one that begins so.
+has_mac() { grep -q "^$1" /sys/class/net/*/address; }
+with_mac() { basename "$(dirname "$(grep -l "^$1" /sys/class/net/*/address)")"; }
 # netdev [FUNCTION]: the Ethernet interface of the card's function, the first by default.
 netdev() { basename "$(ls -d /sys/bus/pci/drivers/mlx5_core/0000:*."${1:-0}"/net/* 2>/dev/null)"; }
 has_netdev() { [ -n "$(netdev)" ]; }
