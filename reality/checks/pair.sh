@@ -31,7 +31,6 @@ wire_up() {
     /bin/ip neigh replace "$peer_address" lladdr "$mac" dev "$(with_mac $my_mac)" && until_ok has_gid
 }
 
-listening() { netstat -ltn | grep -q ':18515 '; }
 told() { [ "$(nc "$there" 7000 </dev/null)" = "$1" ]; }
 
 # serves SIDE COMMAND…: the command at this side, and the command with the side's address at the other.
@@ -41,7 +40,8 @@ serves() {
         shift
         timeout 60 "$@" >/tmp/server 2>&1 &
         pid=$!
-        until_ok listening && echo "$name" | timeout 30 nc -l -p 7000 || kill $pid
+        until_ok ready
+        echo "$name" | timeout 30 nc -l -p 7000 || kill $pid
         wait $pid
         served=$?
         cat /tmp/server
