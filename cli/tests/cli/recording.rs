@@ -27,9 +27,12 @@ fn the_trace_has_all_that_the_card_saw() {
 #[test]
 fn tshark_reads_the_packets_and_finds_none_malformed() {
     let path = scratch("packets.pcap");
-    for options in ["--op send --size 10000", "--op read --size 5000", "--op faa", "--op write-imm --size 0"]
-    {
-        let args = format!("lat {options} --iters 10 --device model:ports=2 --pcap {}", path.display());
+    let roce = ["--op send --size 10000", "--op read --size 5000", "--op faa", "--op write-imm --size 0"]
+        .map(|options| (options, "ports=2", "eth:ethertype:ipv6:udp:infiniband"));
+    let infiniband =
+        ["--op send --size 10000", "--op cas"].map(|options| (options, "ports=2,link=ib", "infiniband"));
+    for (options, card, protocols) in roce.into_iter().chain(infiniband) {
+        let args = format!("lat {options} --iters 10 --device model:{card} --pcap {}", path.display());
         ok(&args);
         let bytes = fs::read(&path).expect("pcap");
         assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_le_bytes(), "pcap with nanoseconds");
@@ -42,7 +45,7 @@ fn tshark_reads_the_packets_and_finds_none_malformed() {
         let text = String::from_utf8(read.stdout).expect("UTF-8");
         assert!(text.lines().count() >= 20, "{args}: {text}");
         for line in text.lines() {
-            assert!(line.starts_with("eth:ethertype:ipv6:udp:infiniband"), "{args}: {line}");
+            assert!(line.starts_with(protocols), "{args}: {line}");
             assert!(!line.to_lowercase().contains("malformed"), "{args}: {line}");
         }
     }

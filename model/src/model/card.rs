@@ -73,7 +73,7 @@ impl Card {
             Drive::Thread => Clock::real(),
             Drive::Step => Clock::stepped(),
         });
-        let trace = Trace::default();
+        let trace = Trace::new(config.link);
         let functions = (0..config.ports)
             .map(|index| Function::new(index, &config, Arc::clone(&clock), trace.clone()))
             .collect::<Result<Vec<_>, _>>()

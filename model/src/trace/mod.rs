@@ -8,6 +8,7 @@ mod pcap;
 
 pub use pcap::PcapWriter;
 
+use crate::config::LinkType;
 use std::{
     collections::VecDeque,
     fmt,
@@ -98,6 +99,7 @@ struct Inner {
 #[derive(Clone, Default)]
 pub struct Trace {
     on: Arc<AtomicBool>,
+    link: LinkType,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -108,6 +110,11 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
+    /// A trace of a card whose ports are of this kind.
+    pub(crate) fn new(link: LinkType) -> Self {
+        Self { link, ..Self::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,7 +150,7 @@ impl Trace {
     /// # Errors
     /// Whatever writing the file header gives.
     pub fn pcap_to(&self, sink: Box<dyn Write + Send>) -> io::Result<()> {
-        let pcap = PcapWriter::new(sink)?;
+        let pcap = PcapWriter::new(sink, self.link)?;
         self.update(|inner| inner.pcap = Some(pcap));
         Ok(())
     }

@@ -1,6 +1,7 @@
-//! The classic pcap format with nanosecond time stamps, Ethernet frames.
+//! The classic pcap format with nanosecond time stamps: Ethernet frames, or InfiniBand packets.
 #![forbid(unsafe_code)]
 
+use crate::config::LinkType;
 use std::{
     io::{self, Write},
     time::Duration,
@@ -8,6 +9,8 @@ use std::{
 
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const LINKTYPE_ETHERNET: u32 = 1;
+/// From the LRH on.
+const LINKTYPE_INFINIBAND: u32 = 247;
 const SNAP_LEN_BYTES: u32 = 0x4_0000;
 
 /// Writes packets to a pcap stream.
@@ -21,15 +24,19 @@ impl<W: Write> PcapWriter<W> {
     ///
     /// # Errors
     /// Those of the sink.
-    pub fn new(mut sink: W) -> io::Result<Self> {
+    pub fn new(mut sink: W, link: LinkType) -> io::Result<Self> {
+        let link = match link {
+            LinkType::Ethernet => LINKTYPE_ETHERNET,
+            LinkType::InfiniBand => LINKTYPE_INFINIBAND,
+        };
         let version = 2 | 4 << 16; // major 2, minor 4, two 16-bit fields
-        for word in [MAGIC_NANOSECONDS, version, 0, 0, SNAP_LEN_BYTES, LINKTYPE_ETHERNET] {
+        for word in [MAGIC_NANOSECONDS, version, 0, 0, SNAP_LEN_BYTES, link] {
             sink.write_all(&word.to_le_bytes())?;
         }
         Ok(Self { sink })
     }
 
-    /// Adds one Ethernet frame without its frame check sequence.
+    /// Adds one Ethernet frame without its frame check sequence, or one InfiniBand packet from LRH to VCRC.
     ///
     /// # Errors
     /// Those of the sink.
@@ -57,7 +64,7 @@ mod tests {
     #[test]
     fn golden_file() {
         let mut bytes = Vec::new();
-        let mut pcap = PcapWriter::new(&mut bytes).unwrap();
+        let mut pcap = PcapWriter::new(&mut bytes, LinkType::Ethernet).unwrap();
         pcap.packet(Duration::new(1, 2), &[0xaa, 0xbb]).unwrap();
         pcap.finish().unwrap();
         assert_eq!(
