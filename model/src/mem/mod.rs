@@ -158,6 +158,15 @@ impl DmaMap {
         Ok(inside.iter().filter_map(|at| mappings.remove(at)).map(|mapping| mapping.len_bytes).sum())
     }
 
+    /// Takes over the mappings of another function that the same IOMMU serves, in place of its own.
+    ///
+    /// # Safety
+    /// As [`map`](Self::map), for each of them.
+    pub unsafe fn follow(&self, other: &Self) {
+        let mappings = other.read_lock().clone();
+        *self.mappings.write().unwrap_or_else(PoisonError::into_inner) = mappings;
+    }
+
     /// Takes back everything.
     pub fn clear(&self) {
         self.mappings.write().unwrap_or_else(PoisonError::into_inner).clear();

@@ -85,6 +85,11 @@ impl ModelFunction {
         self.bar.fd()
     }
 
+    /// How stores to mapped UAR pages are to reach the model.
+    pub fn bar(&self) -> Bar {
+        self.card().config.bar
+    }
+
     /// Reads bytes of BAR0, in memory order.
     pub fn bar_read(&self, offset: u64, into: &mut [u8]) {
         let read = self.card().with_function(self.index, |function| function.bar_read(offset, into));
@@ -96,10 +101,40 @@ impl ModelFunction {
         self.card().with_function(self.index, |function| function.bar_write(offset, bytes));
     }
 
-    /// Tells the model that someone outside maps BAR0 and stores to it unseen: registers are watched.
-    pub fn watch_bar(&self) {
-        self.card().with_function(self.index, |function| function.watch(true));
+    /// Tells the model that someone outside maps BAR0 and stores to it unseen: registers of the UAR pages are
+    /// watched, and those of the init segment too if that is mapped.
+    pub fn watch_bar(&self, init_segment: bool) {
+        self.card().with_function(self.index, |function| function.watch(init_segment));
     }
+
+    /// Makes stores to `len_bytes` at `base`, a read-only mapping of this process of BAR0 from `offset` on,
+    /// fault and be carried out as stores to the registers, until the result is dropped.
+    ///
+    /// # Errors
+    /// The signal handler could not be installed, or the machine is not x86-64.
+    pub fn trap_stores(&self, base: NonNull<u8>, len_bytes: usize, offset: u64) -> io::Result<TrappedPages> {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        {
+            let sink = Sink { engine: Arc::clone(&self.engine), index: self.index };
+            Ok(TrappedPages { _trap: trap::Trap::new(base, len_bytes, offset, Arc::new(sink))? })
+        }
+        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+        Err(invalid(format!(
+            "stores to {len_bytes} bytes at {base:p} (0x{offset:x}): trapped on x86-64 only"
+        )))
+    }
+
+    /// Raises an MSI-X vector as the function itself does.
+    pub fn raise_irq(&self, vector: u16) {
+        self.card().with_function(self.index, |function| function.irqs.raise(vector));
+    }
+}
+
+/// A mapping of BAR0 whose stores fault and are carried out: [`ModelFunction::trap_stores`].
+#[derive(Debug)]
+pub struct TrappedPages {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    _trap: trap::Trap,
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -119,8 +154,7 @@ struct Sink {
 /// Pages of BAR0 in this process.
 #[derive(Debug)]
 struct Mapping {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    _trap: Option<trap::Trap>,
+    _trap: Option<TrappedPages>,
     base: NonNull<u8>,
     _map: MmapRaw,
     _engine: Arc<Engine>,
@@ -195,13 +229,7 @@ impl PciFunction for ModelFunction {
             self.card().with_function(self.index, |function| function.watch(offset == 0));
         }
         Ok(Box::new(Mapping {
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-            _trap: trapped
-                .then(|| {
-                    let sink = Sink { engine: Arc::clone(&self.engine), index: self.index };
-                    trap::Trap::new(base, len_bytes, offset, Arc::new(sink))
-                })
-                .transpose()?,
+            _trap: trapped.then(|| self.trap_stores(base, len_bytes, offset)).transpose()?,
             base,
             _map: map,
             _engine: Arc::clone(&self.engine),

@@ -1,52 +1,52 @@
-//! The card of this process, and the descriptors that stand for it.
+//! The card of this process, and what its descriptors stand for.
 //!
-//! Every pretend descriptor is a memfd, so that `dup`, `close`, `mmap` and `fcntl` need no help. One is known by
-//! its inode: whatever copies of it there are. The card is made when a program first opens its container or
-//! group, and lives as long as the process.
+//! The card is made when a program first opens a container or a group, and lives as long as the process.
 
-use crate::{complain, device::DeviceState};
+use crate::{
+    complain,
+    container::Container,
+    descriptor::{self, Inode},
+    device::DeviceState,
+    group::Group,
+};
 use mlx5_model::{Model, ModelConfig, config::Drive};
 use std::{
-    ffi::{CStr, c_int},
+    collections::HashMap,
+    ffi::c_int,
     fs::File,
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
 };
 
-/// Group of function 0; the next function has the next number.
-pub(crate) const FIRST_GROUP: u32 = 5555;
-
 /// What a descriptor stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Kind {
-    /// `/dev/vfio/vfio`.
-    Container,
+    /// An opened `/dev/vfio/vfio`.
+    Container(Arc<Container>),
     /// `/dev/vfio/N`, by function.
     Group(usize),
     /// What GROUP_GET_DEVICE_FD gives, by function.
     Device(usize),
 }
 
-/// How far the calls that open a device have come.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Groups in the container, a bit each.
-    pub(crate) attached: u32,
-    /// SET_IOMMU was called.
-    pub(crate) iommu: bool,
-}
-
 /// The card.
 #[derive(Debug)]
 pub(crate) struct StandIn {
-    pub(crate) model: Model,
-    container: OwnedFd,
-    groups: Vec<OwnedFd>,
+    model: Model,
     pub(crate) devices: Vec<DeviceState>,
-    /// (device, inode) of every descriptor.
-    inodes: Vec<((u64, u64), Kind)>,
-    progress: Mutex<Progress>,
+    groups: Mutex<Vec<Group>>,
+    descriptors: RwLock<HashMap<Inode, Kind>>,
+}
+
+/// What the environment says of the card.
+pub(crate) fn config() -> Result<&'static ModelConfig, &'static str> {
+    static CONFIG: OnceLock<Result<ModelConfig, String>> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let options = std::env::var("MLX5_MODEL").unwrap_or_default();
+        options.parse().map_err(|error| format!("MLX5_MODEL: {error}"))
+    });
+    config.as_ref().map_err(String::as_str)
 }
 
 static CARD: OnceLock<Result<StandIn, String>> = OnceLock::new();
@@ -56,48 +56,38 @@ pub(crate) fn opened() -> Option<&'static StandIn> {
     CARD.get().and_then(|card| card.as_ref().ok())
 }
 
-fn memfd(name: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string; the result is checked.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+/// The card, made now if need be.
+pub(crate) fn open() -> Result<&'static StandIn, c_int> {
+    let card = CARD.get_or_init(|| StandIn::new().inspect_err(|error| complain(error)));
+    card.as_ref().map_err(|_| libc::ENODEV)
 }
 
-fn inode(fd: RawFd) -> Option<(u64, u64)> {
-    // SAFETY: all-zero bytes are a valid stat.
-    let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is ours to write; any descriptor number may be asked for.
-    let result = unsafe { libc::fstat64(fd, &mut stat) };
-    (result == 0).then_some((stat.st_dev, stat.st_ino))
+/// What `fd` stands for, if it is one of ours.
+pub(crate) fn kind(fd: RawFd) -> Option<(&'static StandIn, Kind)> {
+    let card = opened()?;
+    let inode = descriptor::inode(fd)?;
+    let descriptors = card.descriptors.read().unwrap_or_else(PoisonError::into_inner);
+    descriptors.get(&inode).map(|kind| (card, kind.clone()))
 }
 
 impl StandIn {
     fn new() -> Result<Self, String> {
-        let options = std::env::var("MLX5_MODEL").unwrap_or_default();
-        let config: ModelConfig = options.parse().map_err(|error| format!("MLX5_MODEL: {error}"))?;
+        let config = config()?;
         if config.drive == Drive::Step {
             return Err("MLX5_MODEL: drive=step needs someone to call step(); use drive=thread".into());
         }
-        let n_functions = usize::from(config.ports);
-        let model = Model::new(config).map_err(|error| error.to_string())?;
+        let model = Model::new(config.clone()).map_err(|error| error.to_string())?;
         if let Some(path) = std::env::var_os("MLX5_MODEL_TRACE") {
             let file = File::create(&path).map_err(|error| format!("MLX5_MODEL_TRACE: {error}"))?;
             model.trace().write_to(Box::new(io::LineWriter::new(file)));
         }
-        let os = |error: io::Error| error.to_string();
-        let container = memfd(c"mlx5-vfio-container").map_err(os)?;
-        let mut inodes = Vec::new();
+        let (mut groups, mut devices, mut descriptors) = (Vec::new(), Vec::new(), HashMap::new());
         let mut know = |fd: BorrowedFd<'_>, kind| {
-            inodes.extend(inode(fd.as_raw_fd()).map(|inode| (inode, kind)));
+            descriptors.extend(descriptor::inode(fd.as_raw_fd()).map(|inode| (inode, kind)));
         };
-        know(container.as_fd(), Kind::Container);
-        let (mut groups, mut devices) = (Vec::new(), Vec::new());
-        for index in 0..n_functions {
-            let group = memfd(c"mlx5-vfio-group").map_err(os)?;
-            know(group.as_fd(), Kind::Group(index));
+        for index in 0..usize::from(config.ports) {
+            let group = Group::new().map_err(|errno| io::Error::from_raw_os_error(errno).to_string())?;
+            know(group.fd(), Kind::Group(index));
             groups.push(group);
             let function = model.function(index).map_err(|error| error.to_string())?;
             // BAR0 is at offset 0 of the device, so its memfd is the device's descriptor.
@@ -106,47 +96,70 @@ impl StandIn {
         }
         // SAFETY: a function of the right type, which lives as long as this library.
         unsafe { libc::atexit(report) };
-        Ok(Self { model, container, groups, devices, inodes, progress: Mutex::default() })
+        Ok(Self { model, devices, groups: Mutex::new(groups), descriptors: RwLock::new(descriptors) })
     }
 
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Which container each group is in.
+    pub(crate) fn groups(&self) -> MutexGuard<'_, Vec<Group>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new descriptor that stands for `kind`.
-    pub(crate) fn descriptor(&self, kind: Kind) -> Result<RawFd, c_int> {
-        let fd = match kind {
-            Kind::Container => self.container.as_fd(),
-            Kind::Group(index) => self.groups.get(index).ok_or(libc::ENODEV)?.as_fd(),
-            Kind::Device(index) => self.devices.get(index).ok_or(libc::ENODEV)?.function.bar_fd(),
+    /// The container behind a descriptor.
+    pub(crate) fn container(&self, fd: RawFd) -> Option<Arc<Container>> {
+        match kind(fd) {
+            Some((_, Kind::Container(container))) => Some(container),
+            _ => None,
+        }
+    }
+
+    /// Opens a container, which is a new one each time.
+    pub(crate) fn open_container(&self) -> Result<RawFd, c_int> {
+        let container = Arc::new(Container::new()?);
+        let given = descriptor::give_away(container.fd())?;
+        let inode = descriptor::inode(given).ok_or(libc::EBADF)?;
+        let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
+        descriptors.insert(inode, Kind::Container(container));
+        Ok(given)
+    }
+
+    /// Opens a group, which one program at a time can.
+    pub(crate) fn open_group(&self, index: usize) -> Result<RawFd, c_int> {
+        self.settle();
+        let groups = self.groups();
+        let group = groups.get(index).ok_or(libc::ENOENT)?;
+        if descriptor::is_given_away(group.fd()) {
+            return Err(libc::EBUSY);
+        }
+        descriptor::give_away(group.fd())
+    }
+
+    /// Sees to what the program has closed: a device that nobody has open is off the bus, a group that nobody has open
+    /// leaves its container, and a container that is closed and empty is gone.
+    pub(crate) fn settle(&self) {
+        let mut groups = self.groups();
+        for index in 0..groups.len() {
+            let device = &self.devices[index];
+            let open = descriptor::is_given_away(device.function.bar_fd());
+            if !open {
+                device.close();
+            }
+            if !open && !descriptor::is_given_away(groups[index].fd()) {
+                self.leave(&mut groups, index);
+            }
+        }
+        let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
+        let is_gone = |_: &Inode, kind: &mut Kind| match kind {
+            Kind::Container(container) => {
+                !groups.iter().any(|group| group.is_in(container))
+                    && !descriptor::is_given_away(container.fd())
+            }
+            _ => false,
         };
-        let copy = fd.try_clone_to_owned().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-        Ok(copy.into_raw_fd())
+        let gone: Vec<_> = descriptors.extract_if(is_gone).collect();
+        drop((descriptors, groups));
+        // Their descriptors are closed by our own `close`, which looks them up: not under the locks.
+        drop(gone);
     }
-}
-
-/// What `fd` stands for, if it is one of ours.
-pub(crate) fn kind(fd: RawFd) -> Option<(&'static StandIn, Kind)> {
-    let card = opened()?;
-    let inode = inode(fd)?;
-    let found = card.inodes.iter().find(|(known, _)| *known == inode);
-    found.map(|(_, kind)| (card, *kind))
-}
-
-/// What a path names, if it is ours.
-pub(crate) fn named(path: &CStr) -> Option<Kind> {
-    let name = path.to_str().ok()?.strip_prefix("/dev/vfio/")?;
-    if name == "vfio" {
-        return Some(Kind::Container);
-    }
-    let index = name.parse::<u32>().ok()?.checked_sub(FIRST_GROUP)?;
-    (index < 2).then_some(Kind::Group(index as usize))
-}
-
-/// Opens a path that is ours.
-pub(crate) fn open(kind: Kind) -> Result<RawFd, c_int> {
-    let card = CARD.get_or_init(|| StandIn::new().inspect_err(|error| complain(error)));
-    card.as_ref().map_err(|_| libc::ENODEV)?.descriptor(kind)
 }
 
 /// The rules broken, when the process ends.

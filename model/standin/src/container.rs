@@ -1,36 +1,53 @@
-//! ioctls of the container and of a group.
+//! A container: an IOMMU for the functions in it, and its ioctls.
 
-use crate::{
-    Answer,
-    card::{Kind, StandIn},
-    complain, give, take,
+use crate::{Answer, card::StandIn, complain, descriptor, give, ioctls::*, take};
+use mlx5_model::mem::{DmaMap, IOVA_RANGES, MAX_MAPPINGS, MapError};
+use std::{
+    ffi::c_int,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
-use mlx5_model::mem::{IOVA_RANGES, MAX_MAPPINGS, MapError};
-use std::{ffi::c_int, ptr::NonNull};
 use vfio_bindings::bindings::vfio::*;
-
-/// Number of VFIO's ioctl `n`.
-pub(crate) const fn number(n: u32) -> u32 {
-    (VFIO_TYPE as u32) << 8 | (VFIO_BASE + n)
-}
-
-const GET_API_VERSION: u32 = number(0);
-const CHECK_EXTENSION: u32 = number(1);
-const SET_IOMMU: u32 = number(2);
-const GROUP_GET_STATUS: u32 = number(3);
-const GROUP_SET_CONTAINER: u32 = number(4);
-const GROUP_UNSET_CONTAINER: u32 = number(5);
-const GROUP_GET_DEVICE_FD: u32 = number(6);
-const IOMMU_GET_INFO: u32 = number(12);
-const IOMMU_MAP_DMA: u32 = number(13);
-const IOMMU_UNMAP_DMA: u32 = number(14);
 
 /// IOMMUs that this is one of. The second unmaps whole mappings only, and so do both here.
 const IOMMU_TYPES: [u32; 2] = [VFIO_TYPE1_IOMMU, VFIO_TYPE1v2_IOMMU];
 /// Pages of 4 KiB and all multiples.
 const PAGE_SIZES: u64 = !0xfff;
-/// `VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL`.
-const CAP_DMA_AVAIL: u16 = 3;
+const PAGE_MASK: u64 = 0xfff;
+
+/// An opened `/dev/vfio/vfio`.
+#[derive(Debug)]
+pub(crate) struct Container {
+    fd: OwnedFd,
+    has_iommu: AtomicBool,
+    /// What is mapped; the functions in the container follow it.
+    pub(crate) dma: DmaMap,
+}
+
+impl Container {
+    pub(crate) fn new() -> Result<Self, c_int> {
+        let fd = descriptor::memfd(c"mlx5-vfio-container")?;
+        Ok(Self { fd, has_iommu: AtomicBool::new(false), dma: DmaMap::default() })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn has_iommu(&self) -> bool {
+        self.has_iommu.load(Ordering::Relaxed)
+    }
+
+    /// As it was when it was opened.
+    pub(crate) fn reset(&self) {
+        self.has_iommu.store(false, Ordering::Relaxed);
+        self.dma.clear();
+    }
+}
 
 fn errno(error: MapError) -> c_int {
     match error {
@@ -40,25 +57,44 @@ fn errno(error: MapError) -> c_int {
     }
 }
 
+/// Whether the whole range is mapped in this process, as pinning it finds out.
+fn is_mapped(memory: u64, len_bytes: u64) -> bool {
+    const CHUNK_BYTES: u64 = 64 << 20;
+    let mut residency = vec![0u8; (len_bytes.min(CHUNK_BYTES) / 4096) as usize];
+    (0..len_bytes).step_by(CHUNK_BYTES as usize).all(|at| {
+        let n = (len_bytes - at).min(CHUNK_BYTES);
+        // SAFETY: a byte for each of the range's pages; an address that is not mapped is answered by ENOMEM.
+        let result = unsafe { libc::mincore((memory + at) as *mut _, n as usize, residency.as_mut_ptr()) };
+        result == 0
+    })
+}
+
 impl StandIn {
     /// An ioctl of `/dev/vfio/vfio`.
     ///
     /// # Safety
     /// `argument` is what the ioctl's definition asks for.
-    pub(crate) unsafe fn container_ioctl(&self, request: u32, argument: *mut u8) -> Answer {
+    pub(crate) unsafe fn container_ioctl(
+        &self,
+        container: &Arc<Container>,
+        request: u32,
+        argument: *mut u8,
+    ) -> Answer {
+        let number = argument.addr() as u32;
         match request {
             GET_API_VERSION => Ok(VFIO_API_VERSION as c_int),
             CHECK_EXTENSION => {
-                let extension = argument.addr() as u32;
-                Ok((extension == VFIO_DMA_CC_IOMMU || IOMMU_TYPES.contains(&extension)).into())
+                let known = [VFIO_DMA_CC_IOMMU, VFIO_UNMAP_ALL];
+                Ok((known.contains(&number) || IOMMU_TYPES.contains(&number)).into())
             }
-            SET_IOMMU => self.set_iommu(argument.addr() as u32),
+            SET_IOMMU => self.set_iommu(container, number),
+            IOMMU_GET_INFO | IOMMU_MAP_DMA | IOMMU_UNMAP_DMA if !container.has_iommu() => Err(libc::EINVAL),
             // SAFETY: promised by the caller.
-            IOMMU_GET_INFO => unsafe { info(argument) },
+            IOMMU_GET_INFO => unsafe { info(container, argument) },
             // SAFETY: promised by the caller.
-            IOMMU_MAP_DMA => unsafe { self.map_dma(argument) },
+            IOMMU_MAP_DMA => unsafe { self.map_dma(container, argument) },
             // SAFETY: promised by the caller.
-            IOMMU_UNMAP_DMA => unsafe { self.unmap_dma(argument) },
+            IOMMU_UNMAP_DMA => unsafe { self.unmap_dma(container, argument) },
             _ => {
                 complain(&format!("ioctl 0x{request:x} of the VFIO container is not done"));
                 Err(libc::ENOTTY)
@@ -66,165 +102,121 @@ impl StandIn {
         }
     }
 
-    fn set_iommu(&self, iommu: u32) -> Answer {
-        let mut progress = self.progress();
-        match iommu {
-            _ if progress.attached == 0 => Err(libc::EINVAL),
-            _ if IOMMU_TYPES.contains(&iommu) => {
-                progress.iommu = true;
-                Ok(0)
-            }
-            _ => {
-                complain(&format!("VFIO_SET_IOMMU: type {iommu}; this IOMMU is of type 1 or 3"));
-                Err(libc::ENODEV)
-            }
+    fn set_iommu(&self, container: &Arc<Container>, iommu: u32) -> Answer {
+        if container.has_iommu() || !self.groups().iter().any(|group| group.is_in(container)) {
+            return Err(libc::EINVAL);
         }
+        if !IOMMU_TYPES.contains(&iommu) {
+            complain(&format!("VFIO_SET_IOMMU: type {iommu}; this IOMMU is of type 1 or 3"));
+            return Err(libc::ENODEV);
+        }
+        container.has_iommu.store(true, Ordering::Relaxed);
+        Ok(0)
     }
 
     /// # Safety
     /// `argument` is the address of a `vfio_iommu_type1_dma_map`; the memory in it stays until it is unmapped,
     /// as VFIO asks of every program.
-    unsafe fn map_dma(&self, argument: *mut u8) -> Answer {
+    unsafe fn map_dma(&self, container: &Arc<Container>, argument: *mut u8) -> Answer {
         // SAFETY: promised by the caller.
         let map: vfio_iommu_type1_dma_map = unsafe { take(argument) };
-        if map.flags & !(VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE) != 0 {
-            complain(&format!("VFIO_IOMMU_MAP_DMA: flags 0x{:x}; only read and write are known", map.flags));
+        let vfio_iommu_type1_dma_map { argsz, flags, vaddr, iova, size } = map;
+        if (argsz as usize) < size_of_val(&map) {
             return Err(libc::EINVAL);
         }
-        let memory = NonNull::new(map.vaddr as *mut u8).ok_or(libc::EFAULT)?;
-        if (map.iova | map.vaddr | map.size) & 0xfff != 0 {
+        if flags & !(VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE) != 0 {
+            complain(&format!("VFIO_IOMMU_MAP_DMA: flags 0x{flags:x}; only read and write are done"));
             return Err(libc::EINVAL);
         }
-        let writable = map.flags & VFIO_DMA_MAP_FLAG_WRITE != 0;
-        for (at, device) in self.devices.iter().enumerate() {
+        if flags == 0 || (iova | vaddr | size) & PAGE_MASK != 0 || vaddr.checked_add(size).is_none() {
+            return Err(libc::EINVAL);
+        }
+        // The groups' lock also keeps two mappings from being made at the same time.
+        let groups = self.groups();
+        let memory = NonNull::new(vaddr as *mut u8).filter(|_| is_mapped(vaddr, size)).ok_or(libc::EFAULT)?;
+        let writable = flags & VFIO_DMA_MAP_FLAG_WRITE != 0;
+        let own = groups.iter().zip(&self.devices).filter(|(group, _)| group.is_in(container));
+        let maps = [&container.dma].into_iter().chain(own.map(|(_, device)| device.function.dma()));
+        for map in maps {
             // SAFETY: promised by the caller.
-            let result = unsafe { device.function.dma().map(map.iova, memory, map.size, writable) };
-            if let Err(error) = result {
-                for before in &self.devices[..at] {
-                    // It was mapped a moment ago, so it can be unmapped.
-                    let _ = before.function.dma().unmap(map.iova, map.size);
+            let result = unsafe { map.map(iova, memory, size, writable) };
+            // The first map is the container's, and the others are equal to it.
+            result.map_err(|error| {
+                match error {
+                    MapError::Full => complain(&format!("VFIO_IOMMU_MAP_DMA: {error} (ENOSPC)")),
+                    _ => complain(&format!("VFIO_IOMMU_MAP_DMA: IOVA 0x{iova:x}, 0x{size:x} bytes: {error}")),
                 }
-                complain(&format!(
-                    "VFIO_IOMMU_MAP_DMA: IOVA 0x{:x}, 0x{:x} bytes: {error}",
-                    map.iova, map.size
-                ));
-                return Err(errno(error));
-            }
+                errno(error)
+            })?;
         }
         Ok(0)
     }
 
     /// # Safety
     /// `argument` is the address of a `vfio_iommu_type1_dma_unmap`.
-    unsafe fn unmap_dma(&self, argument: *mut u8) -> Answer {
+    unsafe fn unmap_dma(&self, container: &Arc<Container>, argument: *mut u8) -> Answer {
         // SAFETY: promised by the caller.
         let mut unmap: vfio_iommu_type1_dma_unmap = unsafe { take(argument) };
+        if (unmap.argsz as usize) < size_of_val(&unmap) {
+            return Err(libc::EINVAL);
+        }
         let (iova, size) = match unmap.flags {
+            0 if (unmap.iova | unmap.size) & PAGE_MASK != 0 => return Err(libc::EINVAL),
             0 => (unmap.iova, unmap.size),
             VFIO_DMA_UNMAP_FLAG_ALL if unmap.iova == 0 && unmap.size == 0 => (0, u64::MAX),
+            VFIO_DMA_UNMAP_FLAG_ALL => return Err(libc::EINVAL),
             flags => {
                 complain(&format!("VFIO_IOMMU_UNMAP_DMA: flags 0x{flags:x} are not done"));
                 return Err(libc::EINVAL);
             }
         };
-        let mut n_bytes = 0;
-        for device in &self.devices {
-            n_bytes = device.function.dma().unmap(iova, size).map_err(errno)?;
+        let groups = self.groups();
+        for (group, device) in groups.iter().zip(&self.devices) {
+            if group.is_in(container) {
+                device.function.dma().unmap(iova, size).map_err(errno)?;
+            }
         }
-        unmap.size = n_bytes;
+        unmap.size = container.dma.unmap(iova, size).map_err(errno)?;
         // SAFETY: promised by the caller.
         unsafe { give(argument, unmap) };
         Ok(0)
     }
-
-    /// An ioctl of `/dev/vfio/N`.
-    ///
-    /// # Safety
-    /// `argument` is what the ioctl's definition asks for.
-    pub(crate) unsafe fn group_ioctl(&self, index: usize, request: u32, argument: *mut u8) -> Answer {
-        let mut progress = self.progress();
-        let bit = 1 << index;
-        match request {
-            GROUP_GET_STATUS => {
-                // SAFETY: promised by the caller.
-                let mut status: vfio_group_status = unsafe { take(argument) };
-                status.flags = VFIO_GROUP_FLAGS_VIABLE;
-                if progress.attached & bit != 0 {
-                    status.flags |= VFIO_GROUP_FLAGS_CONTAINER_SET;
-                }
-                // SAFETY: promised by the caller.
-                unsafe { give(argument, status) };
-                Ok(0)
-            }
-            GROUP_SET_CONTAINER => {
-                // SAFETY: promised by the caller.
-                let container: c_int = unsafe { take(argument) };
-                if !matches!(crate::card::kind(container), Some((_, Kind::Container))) {
-                    return Err(libc::EBADF);
-                }
-                progress.attached |= bit;
-                Ok(0)
-            }
-            GROUP_UNSET_CONTAINER => {
-                progress.attached &= !bit;
-                progress.iommu &= progress.attached != 0;
-                if progress.attached == 0 {
-                    self.devices.iter().for_each(|device| device.function.dma().clear());
-                }
-                Ok(0)
-            }
-            GROUP_GET_DEVICE_FD if progress.attached & bit == 0 || !progress.iommu => {
-                complain("VFIO_GROUP_GET_DEVICE_FD: GROUP_SET_CONTAINER and SET_IOMMU come first");
-                Err(libc::EINVAL)
-            }
-            GROUP_GET_DEVICE_FD => {
-                // A device is reset when it is opened. How often it is open is not counted, since copies and
-                // closing of a descriptor are libc's: open it once at a time.
-                self.devices.get(index).ok_or(libc::ENODEV)?.open()?;
-                self.descriptor(Kind::Device(index))
-            }
-            _ => {
-                complain(&format!("ioctl 0x{request:x} of a VFIO group is not done"));
-                Err(libc::ENOTTY)
-            }
-        }
-    }
 }
 
-/// IOMMU_GET_INFO: page sizes, and as capabilities the IOVA ranges and the number of mappings.
+/// IOMMU_GET_INFO: page sizes, and as capabilities the IOVA ranges and how many mappings more there may be.
 ///
 /// # Safety
 /// `argument` is the address of a `vfio_iommu_type1_info` with room for `argsz` bytes.
-unsafe fn info(argument: *mut u8) -> Answer {
+unsafe fn info(container: &Container, argument: *mut u8) -> Answer {
+    /// Bytes up to `iova_pgsizes`, which every version of the structure has.
+    const LEAST_BYTES: u32 = 16;
+    const HEAD_BYTES: u32 = size_of::<vfio_iommu_type1_info>() as u32;
     // SAFETY: promised by the caller.
-    let mut info: vfio_iommu_type1_info = unsafe { take(argument) };
-    let head_len_bytes = size_of::<vfio_iommu_type1_info>() as u32;
-    // Two headers of 8 bytes; ranges are counted in 32 bits, padded to 64.
-    let avail_at = head_len_bytes;
-    let ranges_at = avail_at + 16;
-    let len_bytes = ranges_at + 16 + 16 * IOVA_RANGES.len() as u32;
-    let room = info.argsz;
-    info.flags = VFIO_IOMMU_INFO_PGSIZES | VFIO_IOMMU_INFO_CAPS;
-    info.iova_pgsizes = PAGE_SIZES;
-    info.cap_offset = if room >= len_bytes { avail_at } else { 0 };
-    info.argsz = len_bytes;
-    if room < 16 {
+    let room: u32 = unsafe { take(argument) };
+    if room < LEAST_BYTES {
         return Err(libc::EINVAL);
     }
+    // Two headers of 8 bytes; ranges are counted in 32 bits, padded to 64.
+    let avail_at = HEAD_BYTES;
+    let ranges_at = avail_at + 16;
+    let len_bytes = ranges_at + 16 + 16 * IOVA_RANGES.len() as u32;
+    let fits = room >= len_bytes;
+    let flags = VFIO_IOMMU_INFO_PGSIZES | VFIO_IOMMU_INFO_CAPS;
+    let cap_offset = if fits { avail_at } else { 0 };
     let mut bytes = Vec::with_capacity(len_bytes as usize);
-    for word in [info.argsz, info.flags, PAGE_SIZES as u32, (PAGE_SIZES >> 32) as u32, info.cap_offset, 0] {
-        bytes.extend(word.to_ne_bytes());
-    }
-    let header =
-        |id: u16, next: u32| [&id.to_ne_bytes()[..], &1u16.to_ne_bytes(), &next.to_ne_bytes()].concat();
-    bytes.extend(header(CAP_DMA_AVAIL, ranges_at));
-    bytes.extend([MAX_MAPPINGS as u32, 0].iter().flat_map(|word| word.to_ne_bytes()));
-    bytes.extend(header(VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE as u16, 0));
-    bytes.extend([IOVA_RANGES.len() as u32, 0].iter().flat_map(|word| word.to_ne_bytes()));
-    bytes.extend(
-        IOVA_RANGES.iter().flat_map(|range| [*range.start(), *range.end()]).flat_map(u64::to_ne_bytes),
-    );
-    let n = bytes.len().min(if room >= len_bytes { len_bytes } else { room.min(head_len_bytes) } as usize);
+    let words = [len_bytes, flags, PAGE_SIZES as u32, (PAGE_SIZES >> 32) as u32, cap_offset, 0];
+    bytes.extend(words.into_iter().flat_map(u32::to_ne_bytes));
+    let header = |id: u32, next: u32| {
+        [&(id as u16).to_ne_bytes()[..], &1u16.to_ne_bytes(), &next.to_ne_bytes()].concat()
+    };
+    let n_left = (MAX_MAPPINGS - container.dma.n_mappings()) as u32;
+    bytes.extend(header(VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL, ranges_at));
+    bytes.extend([n_left, 0].into_iter().flat_map(u32::to_ne_bytes));
+    bytes.extend(header(VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, 0));
+    bytes.extend([IOVA_RANGES.len() as u32, 0].into_iter().flat_map(u32::to_ne_bytes));
+    let ends = IOVA_RANGES.iter().flat_map(|range| [*range.start(), *range.end()]);
+    bytes.extend(ends.flat_map(u64::to_ne_bytes));
+    let n = if fits { len_bytes } else { room.min(HEAD_BYTES) } as usize;
     // SAFETY: the caller's room is `argsz` bytes, and `n` is not more.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), argument, n) };
     Ok(0)

@@ -1,38 +1,34 @@
-//! The device: its ioctls, and its registers and config space as read and written through the descriptor.
+//! The device: its ioctls, and its registers and config space as read, written and mapped through the descriptor.
 
-use crate::{Answer, complain, container::number, give, take};
-use mlx5_direct::backend::pci::PciFunction;
-use mlx5_model::ModelFunction;
+use crate::{Answer, complain, descriptor, give, ioctls::*, irqs, irqs::Vectors, take};
+use mlx5_direct::{backend::pci::PciFunction, mlx5::pci::PciCommand};
+use mlx5_model::{
+    Bar, ModelFunction,
+    pci::{TrappedPages, UAR_PAGES},
+};
 use std::{
     ffi::c_int,
-    os::fd::BorrowedFd,
+    ptr::NonNull,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 use vfio_bindings::bindings::vfio::*;
-
-const GET_INFO: u32 = number(7);
-const GET_REGION_INFO: u32 = number(8);
-const GET_IRQ_INFO: u32 = number(9);
-const SET_IRQS: u32 = number(10);
-const RESET: u32 = number(11);
-const GET_PCI_HOT_RESET_INFO: u32 = number(12);
-const FEATURE: u32 = number(17);
 
 /// Where region `index` begins in the descriptor: as the kernel places them, so that BAR0 is at 0.
 const REGION_SHIFT: u32 = 40;
 /// Bytes of config space.
 const CONFIG_LEN_BYTES: u64 = 4096;
-/// Bytes of the head of `vfio_irq_set`.
-const IRQ_SET_HEAD_BYTES: usize = 20;
+/// Bytes of `vfio_device_info` up to `num_irqs`, which every version has.
+const DEVICE_INFO_LEAST_BYTES: u32 = 16;
 
 /// One function as a device.
 #[derive(Debug)]
 pub(crate) struct DeviceState {
     pub(crate) function: Arc<ModelFunction>,
-    watched: AtomicBool,
+    vectors: Vectors,
+    is_open: AtomicBool,
 }
 
 fn region_len_bytes(function: &ModelFunction, index: u32) -> u64 {
@@ -45,17 +41,22 @@ fn region_len_bytes(function: &ModelFunction, index: u32) -> u64 {
 
 impl DeviceState {
     pub(crate) fn new(function: Arc<ModelFunction>) -> Self {
-        Self { function, watched: AtomicBool::new(false) }
+        Self { function, vectors: Vectors::default(), is_open: AtomicBool::new(false) }
     }
 
+    /// A device is reset when it is opened.
     pub(crate) fn open(&self) -> Result<(), c_int> {
-        self.function.reset().map_err(|_| libc::EIO)
+        self.is_open.store(true, Ordering::Relaxed);
+        self.function.reset().map_err(|error| descriptor::errno_of(&error))
     }
 
-    /// A program maps BAR0: its doorbells come unseen from now on.
-    pub(crate) fn mapped(&self) {
-        if !self.watched.swap(true, Ordering::Relaxed) {
-            self.function.watch_bar();
+    /// The last descriptor is closed: off the bus, so that nothing reaches for memory that goes, and reset.
+    pub(crate) fn close(&self) {
+        if self.is_open.swap(false, Ordering::Relaxed) {
+            // None of it can fail: the register is there.
+            let _ = self.function.config_write(PciCommand::OFFSET, &[0, 0]);
+            let _ = self.function.reset();
+            self.vectors.disable(&self.function);
         }
     }
 
@@ -65,10 +66,10 @@ impl DeviceState {
     /// `argument` is what the ioctl's definition asks for.
     pub(crate) unsafe fn ioctl(&self, request: u32, argument: *mut u8) -> Answer {
         match request {
-            GET_INFO => {
-                // SAFETY: promised by the caller; all versions of the structure begin with these 16 bytes.
+            DEVICE_GET_INFO => {
+                // SAFETY: promised by the caller.
                 let argsz: u32 = unsafe { take(argument) };
-                if argsz < 16 {
+                if argsz < DEVICE_INFO_LEAST_BYTES {
                     return Err(libc::EINVAL);
                 }
                 let flags = VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET;
@@ -80,16 +81,16 @@ impl DeviceState {
                 Ok(0)
             }
             // SAFETY: promised by the caller.
-            GET_REGION_INFO => unsafe { self.region_info(argument) },
+            DEVICE_GET_REGION_INFO => unsafe { self.region_info(argument) },
             // SAFETY: promised by the caller.
-            GET_IRQ_INFO => unsafe { self.irq_info(argument) },
+            DEVICE_GET_IRQ_INFO => unsafe { irqs::info(&self.function, argument) },
             // SAFETY: promised by the caller.
-            SET_IRQS => unsafe { self.set_irqs(argument) },
-            RESET => self.function.reset().map(|()| 0).map_err(|_| libc::EIO),
-            // A function alone in its slot has its own reset, and no migration or low-power features: what
+            DEVICE_SET_IRQS => unsafe { self.vectors.set(&self.function, argument) },
+            DEVICE_RESET => self.function.reset().map(|()| 0).map_err(|error| descriptor::errno_of(&error)),
+            // A function alone in its group has its own reset, and no migration or low-power features: what
             // the kernel says of such a device.
-            GET_PCI_HOT_RESET_INFO => Err(libc::ENODEV),
-            FEATURE => Err(libc::ENOTTY),
+            DEVICE_GET_PCI_HOT_RESET_INFO => Err(libc::ENODEV),
+            DEVICE_FEATURE => Err(libc::ENOTTY),
             _ => {
                 complain(&format!("ioctl 0x{request:x} of the device is not done"));
                 Err(libc::ENOTTY)
@@ -97,93 +98,50 @@ impl DeviceState {
         }
     }
 
+    /// With `bar=mapped` the UAR pages may be mapped, and the registers before them, with the MSI-X table, may not:
+    /// a store to those is an event. With `bar=trapped` nothing may be. rdma-core maps BAR0 without asking.
+    ///
     /// # Safety
-    /// `argument` is the address of a `vfio_region_info`.
+    /// `argument` is the address of a `vfio_region_info` with room for `argsz` bytes.
     unsafe fn region_info(&self, argument: *mut u8) -> Answer {
+        const HEAD_BYTES: u32 = size_of::<vfio_region_info>() as u32;
+        // A capability header, the number of areas padded to 64 bits, and one area.
+        const WITH_AREA_BYTES: u32 = HEAD_BYTES + 16 + size_of::<vfio_region_sparse_mmap_area>() as u32;
         // SAFETY: promised by the caller.
         let mut info: vfio_region_info = unsafe { take(argument) };
-        if info.index >= VFIO_PCI_VGA_REGION_INDEX {
+        if info.argsz < HEAD_BYTES || info.index >= VFIO_PCI_NUM_REGIONS {
             return Err(libc::EINVAL);
         }
-        info.argsz = size_of::<vfio_region_info>() as u32;
+        if info.index == VFIO_PCI_VGA_REGION_INDEX {
+            // As the kernel, of a device that is no display.
+            return Err(libc::EINVAL);
+        }
+        let room = info.argsz;
+        let mappable = info.index == VFIO_PCI_BAR0_REGION_INDEX && self.function.bar() == Bar::Mapped;
         info.size = region_len_bytes(&self.function, info.index);
         info.offset = u64::from(info.index) << REGION_SHIFT;
-        info.cap_offset = 0;
-        // Not to be mapped: each access is seen with its exact width, order and bytes. A program that maps
-        // BAR0 all the same gets what a mapping gives, doorbells that may merge.
-        let accessible = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
-        info.flags = if info.size == 0 { 0 } else { accessible };
+        info.flags =
+            if info.size == 0 { 0 } else { VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE };
+        (info.argsz, info.cap_offset) = (HEAD_BYTES, 0);
+        if mappable {
+            info.flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
+            info.argsz = WITH_AREA_BYTES;
+        }
+        if mappable && room >= WITH_AREA_BYTES {
+            info.cap_offset = HEAD_BYTES;
+            let header = VFIO_REGION_INFO_CAP_SPARSE_MMAP | 1 << 16; // version 1, no next
+            let capability = [header, 0, 1, 0].map(u32::to_ne_bytes);
+            let area = [UAR_PAGES.start, UAR_PAGES.end - UAR_PAGES.start].map(u64::to_ne_bytes);
+            // SAFETY: the caller's room is `argsz` bytes, which hold the head and this.
+            unsafe {
+                let at = argument.add(HEAD_BYTES as usize);
+                at.cast::<[[u8; 4]; 4]>().write_unaligned(capability);
+                at.add(16).cast::<[[u8; 8]; 2]>().write_unaligned(area);
+            }
+        }
         // SAFETY: promised by the caller.
         unsafe { give(argument, info) };
         Ok(0)
-    }
-
-    /// # Safety
-    /// `argument` is the address of a `vfio_irq_info`.
-    unsafe fn irq_info(&self, argument: *mut u8) -> Answer {
-        // SAFETY: promised by the caller.
-        let mut info: vfio_irq_info = unsafe { take(argument) };
-        info.flags = VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE;
-        info.count = match info.index {
-            VFIO_PCI_MSIX_IRQ_INDEX => self.function.n_vectors().into(),
-            VFIO_PCI_INTX_IRQ_INDEX | VFIO_PCI_MSI_IRQ_INDEX => 0,
-            // Errors and requests to release: never raised here.
-            _ => return Err(libc::EINVAL),
-        };
-        // SAFETY: promised by the caller.
-        unsafe { give(argument, info) };
-        Ok(0)
-    }
-
-    /// # Safety
-    /// `argument` is the address of a `vfio_irq_set` and its data.
-    unsafe fn set_irqs(&self, argument: *mut u8) -> Answer {
-        let mut head = [0u32; 5];
-        for (at, word) in head.iter_mut().enumerate() {
-            // SAFETY: promised by the caller.
-            *word = unsafe { take(argument.add(at * 4)) };
-        }
-        let [argsz, flags, index, start, count] = head;
-        let (action, data) = (flags & VFIO_IRQ_SET_ACTION_TYPE_MASK, flags & VFIO_IRQ_SET_DATA_TYPE_MASK);
-        let n_vectors = u32::from(self.function.n_vectors());
-        let inside = start.checked_add(count).is_some_and(|end| end <= n_vectors);
-        if index != VFIO_PCI_MSIX_IRQ_INDEX || action != VFIO_IRQ_SET_ACTION_TRIGGER || !inside {
-            complain(&format!(
-                "VFIO_DEVICE_SET_IRQS: index {index}, action 0x{action:x}, vectors {start} to {}: only \
-                 triggers of the {n_vectors} MSI-X vectors are done",
-                u64::from(start) + u64::from(count)
-            ));
-            return Err(libc::EINVAL);
-        }
-        match data {
-            VFIO_IRQ_SET_DATA_NONE if count == 0 => {
-                for vector in 0..n_vectors {
-                    self.set_irq(vector, -1)?;
-                }
-                Ok(0)
-            }
-            VFIO_IRQ_SET_DATA_EVENTFD if argsz as usize >= IRQ_SET_HEAD_BYTES + 4 * count as usize => {
-                for at in 0..count {
-                    // SAFETY: promised by the caller, with `argsz` for the length.
-                    let fd: c_int = unsafe { take(argument.add(IRQ_SET_HEAD_BYTES + at as usize * 4)) };
-                    self.set_irq(start + at, fd)?;
-                }
-                Ok(0)
-            }
-            _ => {
-                complain(&format!(
-                    "VFIO_DEVICE_SET_IRQS: data type 0x{data:x} for {count} vectors is not done"
-                ));
-                Err(libc::EINVAL)
-            }
-        }
-    }
-
-    /// Lets a vector signal an eventfd, or nothing if `fd` is negative.
-    fn set_irq(&self, vector: u32, fd: c_int) -> Result<(), c_int> {
-        // SAFETY: a descriptor of the calling program, open while it is in this ioctl; it is copied.
-        let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) });
-        self.function.set_irq(vector as u16, fd).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
     }
 
     /// The region and the offset in it, if all `len_bytes` are inside.
@@ -211,4 +169,53 @@ impl DeviceState {
         }
         Ok(from.len())
     }
+
+    /// What may be mapped: pages of BAR0, shared. Says whether stores must be trapped.
+    pub(crate) fn may_map(&self, offset: i64, len_bytes: usize, flags: c_int) -> Result<bool, c_int> {
+        match self.place(offset, len_bytes)? {
+            (VFIO_PCI_BAR0_REGION_INDEX, _) if flags & libc::MAP_SHARED != 0 => {
+                Ok(self.function.bar() == Bar::Trapped)
+            }
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// A program has mapped part of BAR0: its doorbells come unseen, or by faults, from now on.
+    pub(crate) fn mapped(
+        &self,
+        base: *mut u8,
+        len_bytes: usize,
+        offset: u64,
+        trap: bool,
+    ) -> Result<(), c_int> {
+        if !trap {
+            self.function.watch_bar(offset < UAR_PAGES.start);
+            return Ok(());
+        }
+        let base = NonNull::new(base).ok_or(libc::EINVAL)?;
+        let trapped = self.function.trap_stores(base, len_bytes, offset);
+        let trapped = trapped.map_err(|error| descriptor::errno_of(&error))?;
+        let mut all = TRAPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((base.addr().get(), trapped));
+        N_TRAPPED.store(all.len(), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Trapped mappings with their addresses, and how many there are: `munmap` asks often.
+static TRAPPED: Mutex<Vec<(usize, TrappedPages)>> = Mutex::new(Vec::new());
+static N_TRAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// A program unmaps memory.
+pub(crate) fn unmapped(base: usize, len_bytes: usize) {
+    if N_TRAPPED.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let mut all = TRAPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    let range = base..base.saturating_add(len_bytes);
+    let gone: Vec<_> = all.extract_if(.., |(at, _)| range.contains(at)).collect();
+    N_TRAPPED.store(all.len(), Ordering::Release);
+    drop(all);
+    // May be the card's last owner: not under the lock.
+    drop(gone);
 }

@@ -1,10 +1,11 @@
 //! The software ConnectX as a VFIO device of one process: loaded with `LD_PRELOAD`, it answers
-//! `/dev/vfio/vfio`, `/dev/vfio/5555` (and 5556 for a second port) and the device descriptor behind them, and
-//! passes everything else on to libc. QEMU, rdma-core's VFIO provider and others run on it unchanged.
+//! `/dev/vfio/vfio`, `/dev/vfio/5555` (and 5556 for a second port), the device descriptor behind them, and the folder
+//! `/sys/bus/pci/devices/0000:01:00.0` (and `.1`), and passes everything else on to libc. QEMU, rdma-core's VFIO
+//! provider and others run on it unchanged.
 //!
 //! | environment | |
 //! |---|---|
-//! | `MLX5_MODEL` | options of the card, as `part=cx6,mtu=4096` |
+//! | `MLX5_MODEL` | options of the card, as `part=cx6,mtu=4096`; with `bar=mapped` UAR pages may be mapped and are watched, with `bar=trapped` stores to whatever is mapped fault and are exact |
 //! | `MLX5_MODEL_TRACE` | a file that gets the card's trace |
 //!
 //! When the process ends, the rules that its driver broke are printed, and `model: N violations`.
@@ -13,23 +14,38 @@
 //! |---|---|
 //! | `libc_calls` | the calls that are interposed |
 //! | `real` | libc's own, found when first needed: interposed calls come before constructors run |
-//! | `card` | the card, and the descriptors that pretend |
-//! | `container`, `device` | the ioctls, by kind of descriptor: their numbers overlap |
+//! | `sysfs` | the paths, and what is in the files |
+//! | `descriptor` | descriptors that pretend |
+//! | `card` | the card, and what its descriptors stand for |
+//! | `container`, `group`, `device`, `irqs` | the ioctls, by kind of descriptor |
+//! | `ioctls` | their numbers |
 
 mod card;
 mod container;
+mod descriptor;
 mod device;
+mod group;
+mod ioctls;
+mod irqs;
 mod libc_calls;
 mod real;
+mod sysfs;
 
-use std::ffi::c_int;
+use std::{
+    collections::BTreeSet,
+    ffi::c_int,
+    sync::{Mutex, PoisonError},
+};
 
 /// An ioctl's result: a value that is not negative, or an errno.
 type Answer = Result<c_int, c_int>;
 
-/// Says on standard error what was asked for and is not done.
+/// Says on standard error what was asked for and is not done; the same thing once.
 fn complain(text: &str) {
-    eprintln!("mlx5-standin: {text}");
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(text.into()) {
+        eprintln!("mlx5-standin: {text}");
+    }
 }
 
 /// A structure that an ioctl takes or gives by address.

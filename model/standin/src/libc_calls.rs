@@ -7,7 +7,9 @@
 
 use crate::{
     card::{self, Kind},
+    device, ioctls,
     real::real,
+    sysfs::{self, Node},
 };
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
@@ -20,14 +22,13 @@ fn answer<T: From<i8>>(result: Result<T, c_int>) -> T {
     })
 }
 
-/// The card's part of an open, if the path is the card's.
+/// The card's part of a path, if it has one.
 ///
 /// # Safety
-/// `path` is a C string.
-unsafe fn open_ours(path: *const c_char) -> Option<c_int> {
+/// `path` is a C string or null.
+unsafe fn node(path: *const c_char) -> Option<Node> {
     // SAFETY: promised by the caller.
-    let kind = card::named(unsafe { CStr::from_ptr(path) })?;
-    Some(answer(card::open(kind)))
+    sysfs::node(unsafe { CStr::from_ptr(std::ptr::NonNull::new(path.cast_mut())?.as_ptr()) })
 }
 
 macro_rules! opens {
@@ -39,8 +40,8 @@ macro_rules! opens {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($before: $ty,)* path: *const c_char, flags: c_int, $($after: $after_ty),*) -> c_int {
             // SAFETY: libc's contract: a C string.
-            if let Some(fd) = unsafe { open_ours(path) } {
-                return fd;
+            if let Some(node) = unsafe { node(path) } {
+                return answer(node.open());
             }
             real!($c_name, fn($($ty,)* *const c_char, c_int, $($after_ty),*) -> c_int, $($before,)* path, flags, $($after),*)
         }
@@ -66,15 +67,103 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
         return real!(c"ioctl", fn(c_int, c_ulong, *mut c_void) -> c_int, fd, request, argument);
     };
     // The upper half is not the kernel's to look at: some programs sign-extend the number.
-    let (request, argument) = (request as u32, argument.cast());
+    let (request, argument) = (request as u32, argument.cast::<u8>());
+    if argument.is_null() && ioctls::takes_address(request) {
+        return answer(Err(libc::EFAULT));
+    }
     // SAFETY: libc's contract, for the kind of descriptor that this is.
     answer(unsafe {
         match kind {
-            Kind::Container => card.container_ioctl(request, argument),
+            Kind::Container(container) => card.container_ioctl(&container, request, argument),
             Kind::Group(index) => card.group_ioctl(index, request, argument),
             Kind::Device(index) => card.devices[index].ioctl(request, argument),
         }
     })
+}
+
+/// libc's `close`. What a program has closed, it no longer uses.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    let ours = card::kind(fd);
+    let result = real!(c"close", fn(c_int) -> c_int, fd);
+    if let Some((card, _)) = ours {
+        card.settle();
+    }
+    result
+}
+
+macro_rules! stats {
+    ($($name:ident, $c_name:literal, $ty:ty;)*) => { $(
+        #[doc = concat!("libc's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, into: *mut $ty) -> c_int {
+            // SAFETY: libc's contract: a C string.
+            let Some(node) = (unsafe { node(path) }) else {
+                return real!($c_name, fn(*const c_char, *mut $ty) -> c_int, path, into);
+            };
+            answer(node.mode().map(|mode| {
+                // SAFETY: all-zero bytes are a valid stat.
+                let mut stat: $ty = unsafe { std::mem::zeroed() };
+                (stat.st_mode, stat.st_nlink, stat.st_blksize) = (mode, 1, 4096);
+                // SAFETY: libc's contract: a stat to write.
+                unsafe { into.write(stat) };
+                0
+            }))
+        }
+    )* };
+}
+
+stats! {
+    stat, c"stat", libc::stat;
+    stat64, c"stat64", libc::stat64;
+}
+
+/// libc's `readlink`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readlink(path: *const c_char, into: *mut c_char, room: usize) -> isize {
+    // SAFETY: libc's contract: a C string.
+    let Some(node) = (unsafe { node(path) }) else {
+        return real!(c"readlink", fn(*const c_char, *mut c_char, usize) -> isize, path, into, room);
+    };
+    answer(node.link().map(|target| {
+        let n = target.len().min(room);
+        // SAFETY: libc's contract: `room` bytes to write, and `n` is not more.
+        unsafe { std::ptr::copy_nonoverlapping(target.as_ptr(), into.cast(), n) };
+        n as isize
+    }))
+}
+
+macro_rules! fopens {
+    ($($name:ident, $c_name:literal;)*) => { $(
+        #[doc = concat!("libc's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+            // SAFETY: libc's contract: a C string.
+            let Some(node) = (unsafe { node(path) }) else {
+                return real!($c_name, fn(*const c_char, *const c_char) -> *mut libc::FILE, path, mode);
+            };
+            let fd: c_int = answer(node.open());
+            // SAFETY: a descriptor of the caller's, and its mode, a C string.
+            if fd < 0 { std::ptr::null_mut() } else { unsafe { libc::fdopen(fd, mode) } }
+        }
+    )* };
+}
+
+fopens! {
+    fopen, c"fopen";
+    fopen64, c"fopen64";
 }
 
 macro_rules! preads {
@@ -172,15 +261,25 @@ macro_rules! mmaps {
             fd: c_int,
             offset: i64,
         ) -> *mut c_void {
-            if fd >= 0
-                && let Some((card, Kind::Device(index))) = card::kind(fd)
-            {
-                card.devices[index].mapped();
-            }
-            real!(
+            let map = |protection| real!(
                 $c_name, fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void,
                 addr, len, protection, flags, fd, offset
-            )
+            );
+            let ours = if fd >= 0 { card::kind(fd) } else { None };
+            let Some((card, Kind::Device(index))) = ours else { return map(protection) };
+            let device = &card.devices[index];
+            let mapped = device.may_map(offset, len, flags).and_then(|trap| {
+                let base = map(if trap { protection & !libc::PROT_WRITE } else { protection });
+                if base != libc::MAP_FAILED && protection & libc::PROT_WRITE != 0 {
+                    // Inside BAR0, as just found.
+                    device.mapped(base.cast(), len, offset as u64, trap)?;
+                }
+                Ok(base)
+            });
+            mapped.unwrap_or_else(|errno| {
+                let _: c_int = answer(Err(errno));
+                libc::MAP_FAILED
+            })
         }
     )* };
 }
@@ -188,4 +287,14 @@ macro_rules! mmaps {
 mmaps! {
     mmap, c"mmap";
     mmap64, c"mmap64";
+}
+
+/// libc's `munmap`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+    device::unmapped(addr.addr(), len);
+    real!(c"munmap", fn(*mut c_void, usize) -> c_int, addr, len)
 }

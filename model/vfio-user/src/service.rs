@@ -106,7 +106,8 @@ impl Service {
         let server = Server::new(path, true, irqs(config), regions(&function, config))
             .map_err(|source| ServeError::Socket { path: path.into(), source })?;
         if config.bar == Bar::Mapped {
-            function.watch_bar();
+            // The init segment is not in the sparse areas.
+            function.watch_bar(false);
         }
         Ok(Self { server, function, path: path.into() })
     }
