@@ -69,11 +69,12 @@ impl Function {
         let mut busy = false;
         if self.watching_init_segment {
             use super::init_segment::CMD_DOORBELL;
+            // The doorbell first: whoever rings has stored the queue's address before.
             let rung = if self.bar.load32(CMD_DOORBELL) == 0 { 0 } else { self.bar.swap32(CMD_DOORBELL, 0) };
-            busy |= rung != 0;
+            busy |= self.take_mapped_cmdq_addr();
             if rung != 0 {
-                self.take_mapped_cmdq_addr();
-                self.ring_commands(rung);
+                busy = true;
+                self.ring_mapped_commands(rung);
             }
         }
         for uar in self.uars.iter().map(|(uar, _)| uar).collect::<Vec<_>>() {

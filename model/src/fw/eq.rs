@@ -35,6 +35,8 @@ pub(crate) struct EventQueue {
     producer: u32,
     consumer: u32,
     armed: bool,
+    /// Its memory was seen to be filled.
+    checked: bool,
     /// Completion queues that report here.
     pub(crate) n_users: u32,
 }
@@ -72,7 +74,6 @@ impl Function {
         let len_bytes = EQE_BYTES << context.log_eq_size();
         let (log_page, offset) = (context.log_page_size(), context.page_offset());
         let buffer = Buffer::new(&self.dma, log_page, offset, len_bytes, list, true)?;
-        self.check_filled("EQ", &buffer, EQE_BYTES, |last| last & 1 == 0)?;
         self.charge(Cost::EQ)?;
         let eq = EventQueue {
             context: context.with_st(EqState::FIRED).with_status(EqStatus::OK),
@@ -81,6 +82,7 @@ impl Function {
             producer: 0,
             consumer: 0,
             armed: false,
+            checked: false,
             n_users: 0,
         };
         let number = self.eqs.insert(eq)?;
@@ -105,12 +107,23 @@ impl Function {
                 .read(&self.dma, (slot + 1) * stride_bytes - 1, &mut last)
                 .map_err(|_| Refusal::QUEUE_NOT_MAPPED)?;
             if reads_valid(last[0]) {
-                let detail = format!("last byte of {what} slot {slot} is 0x{:02x} at creation", last[0]);
+                let detail = format!("last byte of {what} slot {slot} is 0x{:02x} in a new queue", last[0]);
                 self.violate(Violation::new(Rule::RingInitialised, detail).at_index(slot as u32));
                 break;
             }
         }
         Ok(())
+    }
+
+    /// An EQ's memory is filled before its first doorbell and before its first event, whichever comes first. Not
+    /// before creation: `mlx5dv_devx_create_eq` gives its caller the memory when the EQ is there.
+    fn check_fresh_eq(&mut self, number: u32) {
+        let Some(eq) = self.eqs.get_mut(number) else { return };
+        if !std::mem::replace(&mut eq.checked, true) {
+            let buffer = eq.buffer.clone();
+            // It was mapped when the EQ was made; what went since is another rule's.
+            let _ = self.check_filled("EQ", &buffer, EQE_BYTES, |last| last & 1 == 0);
+        }
     }
 
     pub(super) fn query_eq(&mut self, input: &Input<'_>) -> Output {
@@ -169,6 +182,7 @@ impl Function {
     }
 
     fn post_eqe(&mut self, number: u32, event: EventType, sub_type: u8, data: [u8; 28]) {
+        self.check_fresh_eq(number);
         let Some(eq) = self.eqs.get_mut(number) else { return };
         let (producer, n_slots) = (eq.producer, eq.n_slots());
         let outstanding = producer.wrapping_sub(eq.consumer) & COUNTER_MASK;
@@ -198,6 +212,7 @@ impl Function {
 
     /// EQ doorbell: consumer index, and arm if `arm`.
     pub(super) fn eq_doorbell(&mut self, number: u32, consumer: u32, arm: bool) {
+        self.check_fresh_eq(number);
         let merging = self.merging();
         let Some(eq) = self.eqs.get_mut(number) else { return };
         let consumed = consumer.wrapping_sub(eq.consumer) & COUNTER_MASK;

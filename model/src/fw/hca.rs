@@ -108,6 +108,7 @@ impl Function {
             ("QP", self.qps.len()),
             ("CQ", self.cqs.len()),
             ("EQ", self.eqs.len()),
+            ("umem", self.umems.len()),
             ("mkey", self.mkeys.len()),
             ("protection domain", self.pds.len()),
             ("transport domain", self.transport_domains.len()),

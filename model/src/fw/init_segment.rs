@@ -94,11 +94,14 @@ impl Function {
 
     /// The lower half of the queue's address reads back as its geometry and the interface's state.
     fn show_geometry(&self) {
-        let shown = CmdqAddrLSz::new()
+        store(&self.bar, CMDQ_ADDR_L, self.geometry().as_bytes());
+    }
+
+    fn geometry(&self) -> CmdqAddrLSz {
+        CmdqAddrLSz::new()
             .with_log_cmdq_size(LOG_CMDQ_SIZE)
             .with_log_cmdq_stride(LOG_CMDQ_STRIDE)
-            .with_nic_interface(self.iseg.nic_interface());
-        store(&self.bar, CMDQ_ADDR_L, shown.as_bytes());
+            .with_nic_interface(self.iseg.nic_interface())
     }
 
     fn show_health(&self) {
@@ -160,14 +163,16 @@ impl Function {
         if self.iseg.initialising { self.iseg.ready_at_ns } else { self.iseg.health_at_ns }
     }
 
-    /// The queue's address, if it was stored to a mapped init segment: the geometry no longer reads back.
-    pub(crate) fn take_mapped_cmdq_addr(&mut self) {
+    /// The queue's address or the interface's state, if they were stored to a mapped init segment: the geometry no
+    /// longer reads back. True if so.
+    pub(crate) fn take_mapped_cmdq_addr(&mut self) -> bool {
         let low = self.bar.load32(CMDQ_ADDR_L);
-        if low >> 12 != 0 {
+        let stored = low.to_be_bytes() != self.geometry().to_bytes();
+        if stored {
             self.iseg.cmdq_addr_h = self.bar.load32(CMDQ_ADDR_H);
-            self.iseg.cmdq_addr_l = CmdqAddrLSz::from_bytes(low.to_be_bytes());
-            self.show_geometry();
+            self.init_segment_write(CMDQ_ADDR_L, low);
         }
+        stored
     }
 
     /// A register write.

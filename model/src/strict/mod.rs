@@ -72,7 +72,7 @@ rules! {
     DmaMapped: "every address given to the device is mapped for DMA",
     DmaWritable: "memory that the device writes is mapped for writing",
     DmaUnmapInUse: "memory is unmapped after the objects that name it are destroyed",
-    RingInitialised: "CQ and EQ memory is filled with the hardware-owned pattern before creation",
+    RingInitialised: "CQ memory is filled with the hardware-owned pattern before creation, EQ memory before its first doorbell or event",
 }
 
 impl fmt::Display for Rule {

@@ -44,10 +44,14 @@ impl DeviceState {
         Self { function, vectors: Vectors::default(), is_open: AtomicBool::new(false) }
     }
 
-    /// A device is reset when it is opened.
+    /// A device is reset when it is opened, and its registers answer: the kernel has turned memory on, and left bus
+    /// mastering to the program. rdma-core's provider writes registers before the command register.
     pub(crate) fn open(&self) -> Result<(), c_int> {
         self.is_open.store(true, Ordering::Relaxed);
-        self.function.reset().map_err(|error| descriptor::errno_of(&error))
+        let memory = PciCommand::new().with_memory(true).into_bits().to_le_bytes();
+        let ready =
+            self.function.reset().and_then(|()| self.function.config_write(PciCommand::OFFSET, &memory));
+        ready.map_err(|error| descriptor::errno_of(&error))
     }
 
     /// The last descriptor is closed: off the bus, so that nothing reaches for memory that goes, and reset.

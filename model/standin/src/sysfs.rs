@@ -64,7 +64,8 @@ pub(crate) fn node(path: &CStr) -> Option<Node> {
         return Some(Node::Missing);
     }
     let hex = |value: u16| Node::File(format!("0x{value:04x}\n"));
-    Some(match name {
+    // rdma-core asks for `FOLDER//vendor`.
+    Some(match name.trim_start_matches('/') {
         "" => Node::Folder,
         "vendor" | "subsystem_vendor" => hex(VENDOR_ID),
         "device" => hex(config.part.device_id()),
@@ -131,6 +132,7 @@ mod tests {
         assert_eq!(node(c"/sys/bus/pci/devices/0000:01:00.0"), Some(Node::Folder));
         assert_eq!(node(c"/sys/bus/pci/devices/0000:01:00.0/"), Some(Node::Folder));
         assert_eq!(node(c"/sys/bus/pci/devices/0000:01:00.0/vendor"), Some(Node::File("0x15b3\n".into())));
+        assert_eq!(node(c"/sys/bus/pci/devices/0000:01:00.0//device"), Some(Node::File("0x1017\n".into())));
         assert_eq!(node(c"/sys/bus/pci/devices/0000:01:00.0/nothing"), Some(Node::Missing));
         assert_eq!(node(c"/sys/bus/pci/devices/0000:01:00.1/vendor"), Some(Node::Missing));
         assert_eq!(node(c"/sys/bus/pci/devices/0000:02:00.0/vendor"), None);

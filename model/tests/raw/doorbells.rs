@@ -1,9 +1,10 @@
 //! Doorbells through mapped and trapped UAR pages.
 
 use crate::{
-    rig::{Cq, Page, Qp, Rig},
+    rig::{Cq, Page, Qp, Raw, Rig},
     rules,
 };
+use mlx5_direct::backend::pci::PciFunction;
 use mlx5_model::{Model, Rule};
 use std::time::Duration;
 
@@ -255,4 +256,35 @@ fn a_slot_written_again_early_is_named() {
     page.ring(doorbell);
     while rig.model.step() {}
     rig.model.assert_clean();
+}
+
+#[test]
+fn command_doorbells_that_merge_in_a_mapped_init_segment() {
+    let rig = Rig::new("drive=step");
+    let bar = rig.function.map_bar(0, 0x1000).expect("mapping");
+    let ring = |slots: u32| {
+        // SAFETY: the command doorbell, inside the mapping.
+        unsafe { bar.base().add(0x18).cast::<u32>().write_volatile(slots.to_be()) };
+    };
+    let enable = Raw::cmd(0x104, 16);
+    // Slot 0 rings, and slot 31 before anyone has looked.
+    rig.lay(0, &enable.0, 12, 0x5a);
+    rig.lay(31, &enable.0, 12, 0x5b);
+    ring(1);
+    ring(1 << 31);
+    while rig.model.step() {}
+    assert!(rig.done(0) && rig.done(31));
+    // A slot that software has given away, and not rung: executed with the other, and its doorbell comes later.
+    rig.lay(0, &enable.0, 12, 0x5a);
+    rig.lay(31, &enable.0, 12, 0x5b);
+    ring(1);
+    while rig.model.step() {}
+    assert!(rig.done(0) && rig.done(31));
+    ring(1 << 31);
+    while rig.model.step() {}
+    rig.model.assert_clean();
+    // Once.
+    ring(1 << 31);
+    while rig.model.step() {}
+    assert_eq!(rules(&rig), [Rule::CommandEntry]);
 }

@@ -19,7 +19,7 @@ layout! {
         0x30 [63:0] output_mailbox_ptr: u64,
         /// Bytes of the whole output, the 16 inline included.
         0x38 [31:0] output_length: u32,
-        /// Same as in all mailboxes of the command; not 0.
+        /// Same as in all mailboxes of the command.
         0x3c [31:24] token: u8,
         /// [`entry_signature`].
         0x3c [23:16] signature: u8,

@@ -11,6 +11,8 @@ const BAR_LEN_BYTES: usize = 32 << 20;
 const CMDQ_ADDR_H: u64 = 0x10;
 const CMDQ_ADDR_L: u64 = 0x14;
 const UAR_PAGES: usize = 0x8000;
+/// Where they end: device memory follows.
+const UAR_PAGES_END: usize = 0x1fc_0000;
 /// PCI command register, and device control in the PCI Express capability.
 const COMMAND: u64 = 4;
 const DEVICE_CONTROL: u64 = 0x68;
@@ -75,7 +77,7 @@ fn areas_of_a_mapped_bar() {
             bytes[32..64].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
         // Sparse, version 1, the only one; one area: the UAR pages.
         assert_eq!(words[..4], [VFIO_REGION_INFO_CAP_SPARSE_MMAP | 1 << 16, 0, 1, 0]);
-        assert_eq!(words[4..], [UAR_PAGES as u32, 0, (BAR_LEN_BYTES - UAR_PAGES) as u32, 0]);
+        assert_eq!(words[4..], [UAR_PAGES as u32, 0, (UAR_PAGES_END - UAR_PAGES) as u32, 0]);
         assert_eq!(bytes[64..], [0xee; 32]);
         let (config, _) = info(&vfio, CONFIG, 64).expect("GET_REGION_INFO");
         assert_eq!((config.argsz, config.flags), (32, all));
@@ -86,6 +88,7 @@ fn areas_of_a_mapped_bar() {
 fn reads_and_writes_stay_inside() {
     on_card("region::reads_and_writes_stay_inside", "", || {
         let vfio = Vfio::open();
+        vfio.write(CONFIG, COMMAND, &[0, 0]).expect("command register");
         assert_eq!(vfio.read::<4>(BAR0, 0), Ok([0xff; 4]), "memory is off");
         turn_on(&vfio);
         assert_ne!(vfio.read::<4>(BAR0, 0), Ok([0xff; 4]), "firmware's revision");

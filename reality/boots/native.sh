@@ -1,0 +1,14 @@
+# rdma-core's VFIO provider on the host itself, no guest: a program of ours makes an RC connection by DevX commands.
+
+missing=()
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+[ -e /usr/include/infiniband/mlx5dv.h ] || missing+=(libibverbs-dev)
+if [ ${#missing[@]} -gt 0 ] && [ "$(id -u)" = 0 ]; then
+    apt-get install -y --no-install-recommends "${missing[@]}" >>"$out/apt.log" 2>&1 && missing=()
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    say skipped "rdma-core's VFIO provider: missing Debian packages: ${missing[*]}"
+else
+    beside "rdma-core's VFIO provider, all of BAR0 mapped: RC by DevX, SEND, WRITE, READ" reality/native/run part=cx5,bar=mapped
+    beside "rdma-core's VFIO provider, stores trapped: RC by DevX, SEND, WRITE, READ" reality/native/run part=cx6,bar=trapped
+fi
