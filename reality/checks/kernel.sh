@@ -2,7 +2,7 @@
 
 show_devinfo() { until_ok port_active; ibv_devinfo -v; port_active && rocev2_gids; }
 
-setup "mlx5_core loads" modprobe mlx5_core
+setup "mlx5_core loads" modprobe mlx5_core $mlx5_core
 setup "netdev" until_ok has_netdev
 setup "mlx5_ib loads" modprobe -a mlx5_ib ib_uverbs rdma_ucm
 setup "link up" link_up

@@ -20,11 +20,6 @@ setup() {
 check() { ! wanted "$1" || setup "$@"; }
 wanted() { echo "$file: $1" | grep -qE "${filter:-.}"; }
 
-# skip NAME REASON: a check that is not made.
-skip() {
-    ! wanted "$1" || { n_checks=$((n_checks + 1)) && echo "check: skipped $1: $2"; }
-}
-
 seconds() { cut -d. -f1 /proc/uptime; }
 
 # Waits for a command to succeed, 20 s at most.

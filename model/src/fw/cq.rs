@@ -281,8 +281,13 @@ impl Function {
         if arm.cmd_sn() != cq.arm_sn {
             return;
         }
-        let behind = |counter: u32| counter.wrapping_sub(arm.consumer_index()) & COUNTER_MASK;
-        let newer = |counter: u32| (1..=COUNTER_MASK / 2).contains(&behind(counter));
+        let is_after = |counter: u32, other: u32| {
+            (1..=COUNTER_MASK / 2).contains(&(counter.wrapping_sub(other) & COUNTER_MASK))
+        };
+        // What an event told of already is no news, though it is not polled yet (`last_notified_index`).
+        let (consumer, told) = (arm.consumer_index(), cq.notified);
+        let known = if is_after(told, consumer) { told } else { consumer };
+        let newer = |counter: u32| is_after(counter, known);
         let due = if arm.cmd() { cq.solicited.is_some_and(newer) } else { newer(cq.producer) };
         cq.armed = if arm.cmd() && cq.armed != Armed::Any { Armed::Solicited } else { Armed::Any };
         if due {

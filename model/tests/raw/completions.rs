@@ -105,6 +105,12 @@ fn arming_wakes_once_and_loses_nothing() {
     // Turned into an arm for any.
     arm(2, false, 3, &cq);
     assert!(eqe(2) && interrupts() == 1);
+    // Armed before that completion is polled: it was told of and is no news, what comes after it is.
+    arm_eq(3);
+    arm(3, false, 3, &cq);
+    assert!(!eqe(3) && interrupts() == 0);
+    complete(&mut qp);
+    assert!(eqe(3) && interrupts() == 1);
     rig.model.assert_clean();
 }
 
