@@ -30,7 +30,7 @@ fn tshark_reads_the_packets_and_finds_none_malformed() {
     let roce = ["--op send --size 10000", "--op read --size 5000", "--op faa", "--op write-imm --size 0"]
         .map(|options| (options, "ports=2", "eth:ethertype:ipv6:udp:infiniband"));
     let infiniband =
-        ["--op send --size 10000", "--op cas"].map(|options| (options, "ports=2,link=ib", "infiniband"));
+        ["--op send --size 10000", "--op cas"].map(|options| (options, "ports=2,link=ib", "erf:infiniband"));
     for (options, card, protocols) in roce.into_iter().chain(infiniband) {
         let args = format!("lat {options} --iters 10 --device model:{card} --pcap {}", path.display());
         ok(&args);
