@@ -4,7 +4,7 @@
 use crate::{
     CompChannel, Cq, CqAttr, Error, Pd, Result,
     backend::{
-        AsyncEvent, Control, DeviceAttr, GidEntry, LinkLayer, PortAttr, SpecialContexts,
+        AsyncEvent, Control, DeviceAttr, GidEntry, PortAttr, SpecialContexts,
         pci::PciFunction,
         prm::{OpenOptions, PrmControl},
     },
@@ -77,14 +77,10 @@ impl Context {
         self.control().query_gid(port, index)
     }
 
-    /// The entry of a port's GID table that serves when none is chosen. An open device has its link-local address
-    /// in the table of an Ethernet port, at 0 in RoCE v1 and at 1 in RoCE v2: it is 1. On InfiniBand it is 0, the
-    /// port's own GUID in its subnet.
+    /// The entry of a port's GID table that serves when none is chosen: that of its
+    /// [link layer](crate::backend::LinkLayer::usual_gid_index).
     pub fn usual_gid_index(&self, port: u8) -> Result<u8> {
-        Ok(match self.port(port)?.link_layer {
-            LinkLayer::Ethernet => 1,
-            LinkLayer::InfiniBand => 0,
-        })
+        Ok(self.port(port)?.link_layer.usual_gid_index())
     }
 
     /// Fills an entry of a port's GID table, or empties it.

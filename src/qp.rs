@@ -279,10 +279,11 @@ impl Qp {
     /// table or at the [usual one](Context::usual_gid_index).
     pub fn address(&self, port: u8, gid_index: impl Into<Option<u8>>) -> Result<QpAddress> {
         let ctx = self.object.context();
-        let gid_index = gid_index.into().unwrap_or(ctx.usual_gid_index(port)?);
-        let (gid, port) = (ctx.gid(port, gid_index.into())?, ctx.port(port)?);
-        let (qpn, psn, mtu) = (self.qpn(), self.psn, port.active_mtu);
-        Ok(QpAddress { qpn, psn, gid: gid.gid, mac: gid.mac, lid: port.lid, mtu })
+        let attr = ctx.port(port)?;
+        let gid_index = gid_index.into().unwrap_or(attr.link_layer.usual_gid_index());
+        let gid = ctx.gid(port, gid_index.into())?;
+        let (qpn, psn, mtu) = (self.qpn(), self.psn, attr.active_mtu);
+        Ok(QpAddress { qpn, psn, gid: gid.gid, mac: gid.mac, lid: attr.lid, mtu })
     }
 
     /// Connects to the queue pair `peer`, on whatever host: moves from RST over INIT and RTR to RTS.
@@ -314,7 +315,7 @@ impl Qp {
     fn rtr(&self, peer: &QpAddress, how: &Connection) -> Result<QpModify> {
         let ctx = self.object.context();
         let port = ctx.port(how.port)?;
-        let sgid_index = how.gid_index.unwrap_or(ctx.usual_gid_index(how.port)?);
+        let sgid_index = how.gid_index.unwrap_or(port.link_layer.usual_gid_index());
         // Inside one InfiniBand subnet LIDs are enough, and packets 40 bytes shorter.
         let subnet = |gid: &[u8; 16]| gid.first_chunk::<8>().copied();
         let by_lid = port.link_layer == LinkLayer::InfiniBand

@@ -151,6 +151,18 @@ pub enum LinkLayer {
     Ethernet,
 }
 
+impl LinkLayer {
+    /// The entry of a port's GID table that serves when none is chosen. An open device has its link-local address
+    /// in the table of an Ethernet port, at 0 in RoCE v1 and at 1 in RoCE v2: it is 1. On InfiniBand it is 0, the
+    /// port's own GUID in its subnet.
+    pub const fn usual_gid_index(self) -> u8 {
+        match self {
+            Self::Ethernet => 1,
+            Self::InfiniBand => 0,
+        }
+    }
+}
+
 /// Keys that every function has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialContexts {

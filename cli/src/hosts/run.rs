@@ -10,7 +10,7 @@ use crate::{
     report::draw,
     run::{Results, finish, finish_json, open, what_is_measured},
 };
-use mlx5_direct::{Connection, Context};
+use mlx5_direct::{Connection, Context, backend::GidEntry};
 use std::{
     io::Write,
     time::{Duration, Instant},
@@ -106,7 +106,7 @@ fn with_peer<R: TwoHosts>(
         plan.check_device(ctx.device(), R::MEASURE, 1)?;
     }
     let peer = &common.peer;
-    let how = connection(ctx, peer)?;
+    let (how, gid) = connection(ctx, peer)?;
     let attr = ctx.device();
     let name = format!(
         "{}: {:04x}:{:04x}, firmware {}",
@@ -118,8 +118,6 @@ fn with_peer<R: TwoHosts>(
     let (mut tcp, role) = meet(peer, common.json, out)?;
     let timeout = Duration::from_secs(common.timeout.into());
     let local = Local { ctx, role, how, peer_mac: peer.peer_mac, timeout };
-    let gid_index = how.gid_index.unwrap_or(ctx.usual_gid_index(PORT)?);
-    let gid = ctx.gid(PORT, gid_index.into())?;
     let mut told = Told { name, mtu_bytes: 0, rows: Vec::new() };
     let (pingpong, at) = (command == "pingpong", tcp.peer());
     let tell = |outcome: Outcome<R>| {
@@ -178,16 +176,17 @@ fn with_peer<R: TwoHosts>(
     Ok(told)
 }
 
-/// How this end connects: over which of its addresses.
-fn connection(ctx: &Context, peer: &PeerArgs) -> Result<Connection, Failure> {
+/// How this end connects, and over which of its addresses.
+fn connection(ctx: &Context, peer: &PeerArgs) -> Result<(Connection, GidEntry), Failure> {
     let gid_index = match (peer.ip, peer.gid_index) {
         (Some(ip), _) => ctx.add_address(PORT, ip)?,
         (None, Some(index)) => index,
         (None, None) => ctx.usual_gid_index(PORT)?,
     };
     // An empty entry is refused before anybody is asked to connect.
-    ctx.gid(PORT, gid_index.into())?;
-    Ok(Connection { port: PORT, gid_index: Some(gid_index), path_mtu: peer.mtu, ..Connection::default() })
+    let gid = ctx.gid(PORT, gid_index.into())?;
+    let gid_index = Some(gid_index);
+    Ok((Connection { port: PORT, gid_index, path_mtu: peer.mtu, ..Connection::default() }, gid))
 }
 
 /// Finds the peer.

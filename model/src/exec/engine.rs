@@ -10,7 +10,7 @@ pub enum Engine {
     Rc(RcQp),
     /// UC.
     Uc(UcQp),
-    /// UD, QP1 and the queue pair that registers memory.
+    /// UD, QP0, QP1 and the queue pair that registers memory.
     Ud(UdQp),
 }
 

@@ -26,6 +26,7 @@ mod counter;
 mod courier;
 mod engine;
 pub mod host;
+mod progress;
 mod psn;
 mod rc;
 mod receive;
@@ -45,7 +46,8 @@ pub use host::{
     Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedWqe, SourceAddress, Station,
     Wake,
 };
-pub use rc::{QpProgress, RcQp};
+pub use progress::QpProgress;
+pub use rc::RcQp;
 pub use uc::UcQp;
 pub use ud::UdQp;
 pub use umr::{UmrFault, UmrList, UmrRequest};

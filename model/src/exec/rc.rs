@@ -4,35 +4,13 @@ use super::{
     answers::Fatal,
     config::{QpConfig, QpState},
     courier::Courier,
-    host::{Host, QpEvent, Rule},
+    host::{Host, QpEvent},
+    progress::QpProgress,
+    receive::last_wqe_reached,
     requester::Requester,
     responder::Responder,
 };
 use crate::wire::{Packet, packet::DEFAULT_PKEY};
-use mlx5_direct::mlx5::ids::Psn;
-
-/// What QUERY_QP reports of a running QP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QpProgress {
-    /// `next_send_psn`.
-    pub next_send_psn: Psn,
-    /// `last_acked_psn`: all before it were acknowledged.
-    pub last_acked_psn: Psn,
-    /// `next_rcv_psn`.
-    pub next_rcv_psn: Psn,
-    /// `rmsn`: messages received.
-    pub rmsn: u32,
-    /// `hw_sq_wqebb_counter`: first WQEBB not started.
-    pub hw_sq_wqebb_counter: u16,
-    /// `sw_sq_wqebb_counter`: counter of the last doorbell.
-    pub sw_sq_wqebb_counter: u16,
-    /// `hw_rq_counter`: receive WQEs taken.
-    pub hw_rq_counter: u16,
-    /// `cur_retry_count`.
-    pub cur_retry_count: u8,
-    /// `cur_rnr_retry`.
-    pub cur_rnr_retry: u8,
-}
 
 /// One RC or XRC queue pair: requester, responder and their timers. See the [module](super).
 #[derive(Debug)]
@@ -89,12 +67,7 @@ impl RcQp {
 
     /// The send doorbell rang, and record word 1 holds `counter`.
     pub fn doorbell(&mut self, host: &mut dyn Host, counter: u16) {
-        if matches!(self.state, QpState::Rst | QpState::Init | QpState::Rtr) {
-            let (qpn, state) = (self.config.qpn, self.state);
-            host.violation(qpn, Rule::DoorbellState, format_args!("send doorbell {counter} in {state:?}"));
-            return;
-        }
-        self.requester.doorbell(host, &self.config, counter);
+        self.requester.doorbell(host, &self.config, self.state, counter);
     }
 
     /// A packet for this QP came, with a good ICRC.
@@ -167,15 +140,13 @@ impl RcQp {
         let requester = &self.requester;
         let oldest = requester.pending.front();
         QpProgress {
-            next_send_psn: requester.next_psn,
             last_acked_psn: oldest.map_or(requester.next_psn, |r| r.psn_at(r.acked)),
             next_rcv_psn: self.responder.expected,
             rmsn: self.responder.msn,
-            hw_sq_wqebb_counter: requester.fetch,
-            sw_sq_wqebb_counter: requester.producer,
             hw_rq_counter: self.responder.queue.consumed,
             cur_retry_count: requester.retries_left,
             cur_rnr_retry: requester.rnr_retries_left,
+            ..QpProgress::unacknowledged(requester)
         }
     }
 
@@ -191,9 +162,7 @@ impl RcQp {
     fn enter_error(&mut self, host: &mut dyn Host) {
         let was = std::mem::replace(&mut self.state, QpState::Err);
         self.flush(host);
-        if was != QpState::Err && self.config.shared.is_some() {
-            host.event(self.config.qpn, QpEvent::LastWqeReached);
-        }
+        last_wqe_reached(host, &self.config, was);
     }
 
     fn flush(&mut self, host: &mut dyn Host) {

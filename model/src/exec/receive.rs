@@ -3,7 +3,7 @@
 use super::{
     answers::scatter,
     completion::{self, Failure},
-    config::{QpConfig, SharedQueue},
+    config::{QpConfig, QpState, SharedQueue},
     host::{Host, KeyFault, QpEvent, Ring, Rule, SharedWqe},
     wqe::{Broken, Piece, read_scatter_list},
 };
@@ -48,6 +48,13 @@ pub(super) struct ReceiveQueue {
     pieces: Vec<Piece>,
     pub(super) capacity: u64,
     overrun_reported: Option<u16>,
+}
+
+/// A queue pair that was in `was` has gone to ERR, and takes no more of its shared queue.
+pub(super) fn last_wqe_reached(host: &mut dyn Host, config: &QpConfig, was: QpState) {
+    if was != QpState::Err && config.shared.is_some() {
+        host.event(config.qpn, QpEvent::LastWqeReached);
+    }
 }
 
 impl ReceiveQueue {

@@ -90,8 +90,12 @@ impl Requester {
         self.rnr_retries_left = config.rnr_retry;
     }
 
-    /// Takes the doorbell's counter.
-    pub(super) fn doorbell(&mut self, host: &mut dyn Host, config: &QpConfig, counter: u16) {
+    /// Takes the doorbell's counter, in a state in which there may be one.
+    pub(super) fn doorbell(&mut self, host: &mut dyn Host, config: &QpConfig, state: QpState, counter: u16) {
+        if matches!(state, QpState::Rst | QpState::Init | QpState::Rtr) {
+            let detail = format_args!("send doorbell {counter} in {state:?}");
+            return host.violation(config.qpn, Rule::DoorbellState, detail);
+        }
         let ahead = u32::from(counter.wrapping_sub(self.retired));
         if ahead > config.n_send_wqebbs {
             let (n, retired) = (config.n_send_wqebbs, self.retired);

@@ -9,9 +9,9 @@ use super::{
     config::{QpConfig, QpState},
     counter::Counter,
     courier::{Courier, right},
-    host::{Host, Need, QpEvent, Rule},
-    rc::QpProgress,
-    receive::{Missing, ReceiveQueue, Taken},
+    host::{Host, Need, QpEvent},
+    progress::QpProgress,
+    receive::{Missing, ReceiveQueue, Taken, last_wqe_reached},
     requester::Requester,
 };
 use crate::wire::{Packet, Transport, packet::DEFAULT_PKEY};
@@ -95,12 +95,7 @@ impl UcQp {
 
     /// The send doorbell rang, and record word 1 holds `counter`.
     pub fn doorbell(&mut self, host: &mut dyn Host, counter: u16) {
-        if matches!(self.state, QpState::Rst | QpState::Init | QpState::Rtr) {
-            let (qpn, state) = (self.config.qpn, self.state);
-            host.violation(qpn, Rule::DoorbellState, format_args!("send doorbell {counter} in {state:?}"));
-            return;
-        }
-        self.requester.doorbell(host, &self.config, counter);
+        self.requester.doorbell(host, &self.config, self.state, counter);
     }
 
     /// Sends what can be sent, at most about `budget_packets`. Returns whether there is more to do at once.
@@ -276,26 +271,18 @@ impl UcQp {
 
     /// What QUERY_QP reports.
     pub fn progress(&self) -> QpProgress {
-        let requester = &self.requester;
         QpProgress {
-            next_send_psn: requester.next_psn,
-            last_acked_psn: requester.next_psn,
             next_rcv_psn: self.expected,
             rmsn: self.msn,
-            hw_sq_wqebb_counter: requester.fetch,
-            sw_sq_wqebb_counter: requester.producer,
             hw_rq_counter: self.queue.consumed,
-            cur_retry_count: 0,
-            cur_rnr_retry: 0,
+            ..QpProgress::unacknowledged(&self.requester)
         }
     }
 
     fn enter_error(&mut self, host: &mut dyn Host) {
         let was = std::mem::replace(&mut self.state, QpState::Err);
         self.flush(host);
-        if was != QpState::Err && self.config.shared.is_some() {
-            host.event(self.config.qpn, QpEvent::LastWqeReached);
-        }
+        last_wqe_reached(host, &self.config, was);
     }
 
     fn flush(&mut self, host: &mut dyn Host) {

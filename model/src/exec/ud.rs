@@ -1,4 +1,4 @@
-//! Datagrams: the engine of UD queue pairs, of QP1, and of the queue pair that registers memory.
+//! Datagrams: the engine of UD queue pairs, of QP0 and QP1, and of the queue pair that registers memory.
 //!
 //! A SEND is one packet, and done when it is sent. What arrives is preceded by 40 bytes of network header.
 
@@ -7,9 +7,9 @@ use super::{
     config::{Path, QpConfig, QpState},
     counter::Counter,
     courier::{Courier, right},
-    host::{Host, Need, QpEvent, Rule},
-    rc::QpProgress,
-    receive::{Missing, ReceiveQueue},
+    host::{Host, Need, Rule},
+    progress::QpProgress,
+    receive::{Missing, ReceiveQueue, last_wqe_reached},
     requester::Requester,
     wqe::{Piece, SendWqe, for_each_part},
 };
@@ -71,12 +71,7 @@ impl UdQp {
 
     /// The send doorbell rang, and record word 1 holds `counter`.
     pub fn doorbell(&mut self, host: &mut dyn Host, counter: u16) {
-        if matches!(self.state, QpState::Rst | QpState::Init | QpState::Rtr) {
-            let (qpn, state) = (self.config.qpn, self.state);
-            host.violation(qpn, Rule::DoorbellState, format_args!("send doorbell {counter} in {state:?}"));
-            return;
-        }
-        self.requester.doorbell(host, &self.config, counter);
+        self.requester.doorbell(host, &self.config, self.state, counter);
     }
 
     /// A packet for this QP came, with a good ICRC. One that nothing can take is dropped, as datagrams are.
@@ -193,26 +188,13 @@ impl UdQp {
 
     /// What QUERY_QP reports.
     pub fn progress(&self) -> QpProgress {
-        let requester = &self.requester;
-        QpProgress {
-            next_send_psn: requester.next_psn,
-            last_acked_psn: requester.next_psn,
-            next_rcv_psn: Psn::new(0),
-            rmsn: 0,
-            hw_sq_wqebb_counter: requester.fetch,
-            sw_sq_wqebb_counter: requester.producer,
-            hw_rq_counter: self.queue.consumed,
-            cur_retry_count: 0,
-            cur_rnr_retry: 0,
-        }
+        QpProgress { hw_rq_counter: self.queue.consumed, ..QpProgress::unacknowledged(&self.requester) }
     }
 
     fn enter_error(&mut self, host: &mut dyn Host) {
         let was = std::mem::replace(&mut self.state, QpState::Err);
         self.flush(host);
-        if was != QpState::Err && self.config.shared.is_some() {
-            host.event(self.config.qpn, QpEvent::LastWqeReached);
-        }
+        last_wqe_reached(host, &self.config, was);
     }
 
     fn flush(&mut self, host: &mut dyn Host) {

@@ -82,9 +82,7 @@ impl Function {
         let Some(network) = packet.headers.network else { return };
         let members = self.multicast.groups.get(&network.dest_gid).cloned().unwrap_or_default();
         for qpn in members {
-            if self.with_engine(qpn, |engine, host| engine.receive(host, packet)).is_some() {
-                self.ready.insert(qpn);
-            }
+            self.receive_at(qpn, packet);
         }
     }
 

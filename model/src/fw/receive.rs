@@ -15,9 +15,9 @@ const MAX_BASIC_FRAME_BYTES: usize = 1522;
 const GENERAL_SERVICES_QPN: u32 = 1;
 
 impl Function {
-    /// Number of the queue pair of type QP1.
-    fn general_services_qp(&self) -> Option<u32> {
-        self.qps.iter().find(|(_, qp)| qp.context.st() == ServiceType::QP1).map(|(number, _)| number)
+    /// Number of the queue pair of a type of which a port has one: QP0 or QP1.
+    pub(super) fn qp_of_type(&self, st: ServiceType) -> Option<u32> {
+        self.qps.iter().find(|(_, qp)| qp.context.st() == st).map(|(number, _)| number)
     }
 
     /// Own MAC address.
@@ -71,7 +71,7 @@ impl Function {
         }
         let number = match packet.headers.bth.dest_qpn.get() {
             // The well-known number of the port's management, whatever queue pair has it.
-            GENERAL_SERVICES_QPN => match self.general_services_qp() {
+            GENERAL_SERVICES_QPN => match self.qp_of_type(ServiceType::QP1) {
                 Some(number) => number,
                 None => return self.record(Kind::Note, frame, || "frame dropped: there is no QP1".into()),
             },

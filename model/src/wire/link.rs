@@ -68,13 +68,18 @@ pub enum Address {
     },
 }
 
+/// `LRH.DLID` of an InfiniBand packet; 0, which is nobody's, if it is cut off before.
+pub(crate) fn dest_lid(packet: &[u8]) -> u16 {
+    packet.get(2..4).map_or(0, |lid| u16::from_be_bytes([lid[0], lid[1]]))
+}
+
 impl Address {
     /// Whether a frame that was sent on the same link is for this address.
     fn is_dest_of(self, frame: &[u8]) -> bool {
         match self {
             Self::Mac(mac) => frame.starts_with(&mac),
             Self::Lid { lid, lmc } => {
-                let dest = frame.get(2..4).map_or(0, |dest| u16::from_be_bytes([dest[0], dest[1]]));
+                let dest = dest_lid(frame);
                 lid != 0 && dest >> lmc == lid >> lmc
             }
         }

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     exec::{RoceKind, SourceAddress, Station},
     trace::Kind,
-    wire::{Headers, LinkHeader, Lrh, Packet},
+    wire::{Headers, LinkHeader, Lrh, Packet, link::dest_lid},
 };
 use mlx5_direct::mlx5::context::ServiceType;
 
@@ -25,8 +25,7 @@ pub(super) fn is_management(packet: &[u8]) -> bool {
 
 /// Whether a packet is for a multicast group, by its LID.
 pub(in crate::fw) fn is_to_group(packet: &[u8]) -> bool {
-    let dest_lid = packet.get(2..4).map_or(0, |lid| u16::from_be_bytes([lid[0], lid[1]]));
-    (FIRST_MULTICAST_LID..PERMISSIVE_LID).contains(&dest_lid)
+    (FIRST_MULTICAST_LID..PERMISSIVE_LID).contains(&dest_lid(packet))
 }
 
 impl Function {
@@ -99,8 +98,7 @@ impl Function {
     }
 
     fn receive_at_type(&mut self, st: ServiceType, packet: &Packet<'_>) {
-        let number = self.qps.iter().find(|(_, qp)| qp.context.st() == st).map(|(number, _)| number);
-        match number {
+        match self.qp_of_type(st) {
             Some(number) => self.receive_at(number, packet),
             None => self.note(|| format!("packet dropped: there is no queue pair of type {st:?}")),
         }
