@@ -69,7 +69,8 @@ pub struct Mr {
 
 impl Mr {
     pub(crate) fn alloc(pd: &Pd, len_bytes: usize, access: Access, page_size: PageSize) -> Result<Self> {
-        let registration = Registration::new(pd, HostMemory::alloc(len_bytes, page_size)?, access)?;
+        let memory = pd.context().control().alloc_memory(len_bytes, page_size)?;
+        let registration = Registration::new(pd, memory, access)?;
         Ok(Self { registration, range: 0..len_bytes, one_thread: PhantomData })
     }
 

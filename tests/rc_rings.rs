@@ -111,7 +111,7 @@ fn h3_sq_full_refused_then_ok_on_a_device() {
     }
     pair.settle();
     for i in 0..n_wqebbs {
-        assert_eq!(pair.a.ok().wr_id, i.into(), "nothing was lost or overwritten");
+        assert_eq!(pair.a.ok().wr_id, u64::from(i), "nothing was lost or overwritten");
     }
     pair.a.post(|list, _| list.nop(100, SIGNALED).unwrap().finish());
     assert_eq!(pair.a.ok().wr_id, 100);

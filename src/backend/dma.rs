@@ -9,7 +9,10 @@ use crate::{Error, Result, doorbell};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::{
     fmt,
+    fs::File,
+    io,
     num::NonZero,
+    os::fd::{AsFd, FromRawFd},
     ptr,
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError},
@@ -34,6 +37,8 @@ pub enum PageSize {
 pub struct HostMemory {
     base: NonNull<u8>,
     len_bytes: usize,
+    /// What is mapped at `base`, if that is a file's memory.
+    file: Option<File>,
     /// Unmaps the memory on drop, if it is ours.
     _owned: Option<MmapRaw>,
 }
@@ -47,6 +52,31 @@ unsafe impl Sync for HostMemory {}
 impl HostMemory {
     /// Zeroed memory of `len_bytes`, in pages that hold nothing else.
     pub fn alloc(len_bytes: usize, page_size: PageSize) -> Result<Arc<Self>> {
+        Self::map(len_bytes, page_size, |options, _| Ok((MmapRaw::from(options.map_anon()?), None)))
+    }
+
+    /// The same, as the memory of a file without a name: another process that is sent the file can map it. It
+    /// takes a file descriptor.
+    pub fn alloc_in_file(len_bytes: usize, page_size: PageSize) -> Result<Arc<Self>> {
+        Self::map(len_bytes, page_size, |options, map_bytes| {
+            let huge = if page_size == PageSize::Huge2M { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
+            // SAFETY: a C string, and no other memory is passed.
+            let fd = unsafe { libc::memfd_create(c"mlx5".as_ptr(), libc::MFD_CLOEXEC | huge) };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the descriptor was just made and nobody else owns it.
+            let file = unsafe { File::from_raw_fd(fd) };
+            file.set_len(map_bytes as u64)?;
+            Ok((options.map_raw(&file)?, Some(file)))
+        })
+    }
+
+    fn map(
+        len_bytes: usize,
+        page_size: PageSize,
+        map: impl FnOnce(&MmapOptions, usize) -> io::Result<(MmapRaw, Option<File>)>,
+    ) -> Result<Arc<Self>> {
         let page_bytes = if page_size == PageSize::Huge2M { 2 << 20 } else { PAGE_BYTES };
         if len_bytes == 0 || len_bytes > isize::MAX as usize - page_bytes {
             return Err(Error::invalid(format!(
@@ -60,7 +90,7 @@ impl HostMemory {
         if page_size == PageSize::Huge2M {
             options.huge(Some(21)); // log2 of 2 MiB
         }
-        let map = MmapRaw::from(options.map_anon().map_err(|source| {
+        let (map, file) = map(&options, map_bytes).map_err(|source| {
             let pages = match page_size {
                 PageSize::Default => String::new(),
                 PageSize::Huge2M => format!(
@@ -69,13 +99,13 @@ impl HostMemory {
                 ),
             };
             Error::os(format!("mapping {map_bytes} bytes{pages}"), source)
-        })?);
+        })?;
         // A fork would otherwise move pages away from under the device: on the next write, whichever process
         // writes first gets a copy.
         map.advise(Advice::DontFork).map_err(|source| Error::os("keeping memory out of forks", source))?;
         // A mapping is never at address 0.
         let base = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Ok(Arc::new(Self { base, len_bytes, _owned: Some(map) }))
+        Ok(Arc::new(Self { base, len_bytes, file, _owned: Some(map) }))
     }
 
     /// The application's own memory.
@@ -85,7 +115,7 @@ impl HostMemory {
     /// every registration of it has ended. While the device may write the memory, no Rust reference to
     /// those bytes lives.
     pub unsafe fn lend(base: NonNull<u8>, len_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { base, len_bytes, _owned: None })
+        Arc::new(Self { base, len_bytes, file: None, _owned: None })
     }
 
     /// First byte.
@@ -205,10 +235,11 @@ impl DmaSpace {
         let iova = allocator.alloc(len_bytes as u64, align_bytes, residue)?;
         drop(allocator);
         let page = memory.base().map_addr(|base| NonZero::new(base.get() - page_offset).unwrap_or(base));
+        let file = memory.file.as_ref().map(AsFd::as_fd);
         // SAFETY: the region owns a handle to the memory and unmaps it before it lets go. Bytes around
         // lent memory in its first and last page are mapped too, as every registration does; the device
         // reaches only what an mkey or a queue names.
-        if let Err(source) = unsafe { self.function.dma_map(iova, page, len_bytes) } {
+        if let Err(source) = unsafe { self.function.dma_map(iova, page, len_bytes, file) } {
             self.give_back(iova, len_bytes as u64);
             return Err(Error::os(format!("mapping {len_bytes} bytes for DMA at 0x{iova:x}"), source));
         }
@@ -222,7 +253,16 @@ impl DmaSpace {
 
     /// Allocates zeroed pages and maps them at a multiple of `align_bytes`, a power of two.
     pub fn alloc(self: &Arc<Self>, len_bytes: usize, align_bytes: usize) -> Result<DmaRegion> {
-        self.map(HostMemory::alloc(len_bytes, PageSize::Default)?, align_bytes as u64, 0)
+        self.map(self.alloc_memory(len_bytes, PageSize::Default)?, align_bytes as u64, 0)
+    }
+
+    /// Allocates zeroed memory of the kind that the function can reach, to be mapped later.
+    pub fn alloc_memory(&self, len_bytes: usize, page_size: PageSize) -> Result<Arc<HostMemory>> {
+        if self.function.needs_files() {
+            HostMemory::alloc_in_file(len_bytes, page_size)
+        } else {
+            HostMemory::alloc(len_bytes, page_size)
+        }
     }
 
     fn give_back(&self, iova: u64, len_bytes: u64) {

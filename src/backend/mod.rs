@@ -21,6 +21,7 @@ use crate::{
     Result,
     mlx5::ids::{Cqn, Lkey, Pdn, Qpn, UarIndex},
 };
+use dma::{HostMemory, PageSize};
 use std::{fmt, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 /// A device as its objects are made on it. Methods may be called from any thread at once.
@@ -71,6 +72,11 @@ pub trait Control: Send + Sync + fmt::Debug {
 
     /// Ends a UAR page. No queue may be bound to it, and no store to it may follow.
     fn dealloc_uar(&self, uar: UarIndex) -> Result<()>;
+
+    /// Zeroed memory that can be registered with the device.
+    fn alloc_memory(&self, len_bytes: usize, page_size: PageSize) -> Result<Arc<HostMemory>> {
+        HostMemory::alloc(len_bytes, page_size)
+    }
 
     /// Registers memory: gives keys by which requests can name it.
     fn reg_mr(&self, params: &MrParams) -> Result<Keys>;

@@ -3,13 +3,23 @@
 
 use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Mr, Pd, Qp, QpInit,
-    backend::prm::OpenOptions,
+    backend::{
+        pci::{PciFunction, VfioUserFunction},
+        prm::OpenOptions,
+    },
     cqe::CqeOpcode,
     mlx5::context::QpState,
     queue::{CompletionError, Flags, Lease, PostList, Remote},
 };
-use mlx5_model::Model;
-use std::time::{Duration, Instant};
+use mlx5_model::{Bar, Model, config::Drive};
+use mlx5_vfio_user::Service;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 /// Nothing in these tests takes longer.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -23,9 +33,29 @@ pub fn card(options: &str) -> Model {
     Model::new(options.parse().expect("model options")).expect("a model")
 }
 
+/// Chooses how tests reach a card that runs by itself: `vfio-user`, through a socket; otherwise without detour.
+const BACKEND: &str = "MLX5_TEST_BACKEND";
+
 /// Opens function `index` of a card.
 pub fn open(model: &Model, index: usize) -> Context {
-    Context::open(model.function(index).expect("function"), OpenOptions::default()).expect("bring-up")
+    let config = model.config();
+    // Who steps a card, or wants its stores to fault, is in its process.
+    let may_be_served = config.drive == Drive::Thread && config.bar == Bar::Mapped;
+    let function: Arc<dyn PciFunction> = match std::env::var(BACKEND) {
+        Ok(backend) if backend == "vfio-user" && may_be_served => served(model, index),
+        _ => model.function(index).expect("function"),
+    };
+    Context::open(function, OpenOptions::default()).expect("bring-up")
+}
+
+/// Function `index` of a card, as a client of a vfio-user socket sees it.
+pub fn served(model: &Model, index: usize) -> Arc<VfioUserFunction> {
+    static N: AtomicU32 = AtomicU32::new(0);
+    let n = N.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("mlx5-test-{}-{n}", std::process::id()));
+    let service = Service::bind(&path, model, index).expect("socket");
+    std::thread::spawn(move || service.serve(&mut |line| panic!("{line}")));
+    VfioUserFunction::connect(&path).expect("connect")
 }
 
 /// One completion, retired.

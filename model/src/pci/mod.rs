@@ -240,7 +240,13 @@ impl PciFunction for ModelFunction {
         IOVA_RANGES.to_vec()
     }
 
-    unsafe fn dma_map(&self, iova: u64, memory: NonNull<u8>, len_bytes: usize) -> io::Result<()> {
+    unsafe fn dma_map(
+        &self,
+        iova: u64,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        _file: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         // SAFETY: the caller promises what `DmaMap::map` asks for.
         let result = unsafe { self.dma.map(iova, memory, len_bytes as u64, true) };
         result.map_err(|error| map_error(error, iova, len_bytes as u64))

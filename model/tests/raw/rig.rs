@@ -106,7 +106,7 @@ impl Rig {
         let memory = MmapRaw::from(memmap2::MmapMut::map_anon(MEMORY_BYTES).unwrap());
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
         // SAFETY: the memory is only reached through the model's map, and unmapped after `drop` clears it.
-        unsafe { function.dma_map(MEMORY, base, MEMORY_BYTES) }.unwrap();
+        unsafe { function.dma_map(MEMORY, base, MEMORY_BYTES, None) }.unwrap();
         function.config_write(4, &[6, 0]).unwrap();
         let rig = Self { model: model.clone(), function, _memory: memory, next: MEMORY + 0x10_0000 };
         rig.wait("firmware", |rig| rig.function.bar_read32(0x1fc) >> 31 == 0);

@@ -256,7 +256,13 @@ impl PciFunction for FakeFunction {
         vec![0..=u64::from(u32::MAX)]
     }
 
-    unsafe fn dma_map(&self, iova: u64, memory: NonNull<u8>, len_bytes: usize) -> io::Result<()> {
+    unsafe fn dma_map(
+        &self,
+        iova: u64,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        _file: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         self.state().memory.insert(iova, (memory.as_ptr().expose_provenance(), len_bytes));
         Ok(())
     }

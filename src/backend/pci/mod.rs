@@ -6,8 +6,10 @@
 mod eventfd;
 #[cfg(test)]
 pub(crate) mod fake;
+mod vfio_user;
 
 pub use eventfd::EventFd;
+pub use vfio_user::VfioUserFunction;
 
 use std::{fmt, io, ops::RangeInclusive, os::fd::BorrowedFd, ptr::NonNull, time::Duration};
 
@@ -40,12 +42,25 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// The I/O virtual addresses that the function may use for DMA, lowest first.
     fn iova_ranges(&self) -> Vec<RangeInclusive<u64>>;
 
-    /// Lets the function reach `len_bytes` of memory at `memory` through address `iova`.
+    /// Whether the function is in another process, which reaches memory through its file only: then memory
+    /// for it comes from [`HostMemory::alloc_in_file`](super::dma::HostMemory::alloc_in_file).
+    fn needs_files(&self) -> bool {
+        false
+    }
+
+    /// Lets the function reach `len_bytes` of memory at `memory` through address `iova`. `file` is what is
+    /// mapped there, from its first byte on, if the memory is a file's.
     ///
     /// # Safety
     /// The memory stays mapped, readable and writable until [`dma_unmap`](Self::dma_unmap) of it returns,
     /// and no Rust reference to it lives while the function may write it.
-    unsafe fn dma_map(&self, iova: u64, memory: NonNull<u8>, len_bytes: usize) -> io::Result<()>;
+    unsafe fn dma_map(
+        &self,
+        iova: u64,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        file: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()>;
 
     /// Takes back exactly what [`dma_map`](Self::dma_map) gave.
     fn dma_unmap(&self, iova: u64, len_bytes: usize) -> io::Result<()>;

@@ -25,7 +25,7 @@ pub use qp_state::check_transition;
 use super::{
     AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams, PortAttr,
     QpAttr, QpModify, QpParams, QpParts, SpecialContexts, UarPage,
-    dma::{DmaRegion, DmaSpace, PAGE_BYTES},
+    dma::{DmaRegion, DmaSpace, HostMemory, PAGE_BYTES, PageSize},
     pci::PciFunction,
 };
 use crate::{
@@ -302,6 +302,10 @@ impl Control for PrmControl {
             core.tables.add_uar(uar);
         }
         result.map(|_| ())
+    }
+
+    fn alloc_memory(&self, len_bytes: usize, page_size: PageSize) -> Result<Arc<HostMemory>> {
+        self.core.dma.alloc_memory(len_bytes, page_size)
     }
 
     fn reg_mr(&self, params: &MrParams) -> Result<Keys> {
