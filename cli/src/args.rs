@@ -29,10 +29,21 @@ pub(crate) enum Command {
     Model(ModelCommand),
 }
 
+/// How the program's stores to registers are seen.
+const RUN_NOTES: &str = "\
+BAR0 of the card, by the option `bar` of --device:
+  sparse   (default) right for any program: the first UAR page that a driver allocates, where its event queues ring, is
+           trapped, and so are the registers before it; all other UAR pages may be mapped, and the card looks at them
+  trapped  every store is seen as it is, so all rules about doorbells are checked; slower, and no BlueFlame
+  mapped   all UAR pages may be mapped: for machines that cannot trap (other than x86-64). Of several event queues on one
+           page the card cannot tell how far each is consumed, and does not check that
+At the end it prints how many WQEs came by BlueFlame, and the rules that were broken.";
+
 /// What to do with the software ConnectX.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Start a program that finds the software ConnectX behind /dev/vfio (group 5555)
+    #[command(after_help = RUN_NOTES)]
     Run(ModelRun),
     /// Serve one of its functions over vfio-user, to one client after the other
     Serve(Serve),

@@ -7,11 +7,16 @@ use std::{fmt, str::FromStr};
 /// How a driver's stores to mapped UAR pages reach the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bar {
-    /// UAR pages are plain shared memory and the model looks at them. Doorbells can merge.
+    /// The first UAR page of a driver, where its event queues are, is trapped, and so is what comes before it; the
+    /// other UAR pages are mapped. Whoever maps a trapped page needs x86-64.
     #[default]
-    Mapped,
-    /// Every store faults and is carried out by the model: order, width and bytes are exact. x86-64 only.
+    Sparse,
+    /// Every store is carried out by the model, and faults if the page is mapped: order, width and bytes are exact.
+    /// x86-64 only.
     Trapped,
+    /// UAR pages are plain shared memory and the model looks at them. Doorbells can merge: of several event queues on
+    /// one page the model cannot tell how far each is consumed.
+    Mapped,
 }
 
 /// Who makes the model run.
@@ -146,7 +151,7 @@ pub enum ConfigError {
 const KEYS: &[(&str, &str)] = &[
     ("ports", "1 or 2"),
     ("mtu", "256, 512, 1024, 2048 or 4096 (bytes)"),
-    ("bar", "mapped or trapped"),
+    ("bar", "sparse, trapped or mapped"),
     ("drive", "thread or step"),
     ("strict", "report or stop"),
     ("part", "cx5, cx6 or cx6dx"),
@@ -213,8 +218,9 @@ impl ModelConfig {
                 self.mtu_bytes =
                     value.parse().ok().filter(|n: &u16| n.is_power_of_two() && (256..=4096).contains(n))?;
             }
-            ("bar", "mapped") => self.bar = Bar::Mapped,
+            ("bar", "sparse") => self.bar = Bar::Sparse,
             ("bar", "trapped") => self.bar = Bar::Trapped,
+            ("bar", "mapped") => self.bar = Bar::Mapped,
             ("drive", "thread") => self.drive = Drive::Thread,
             ("drive", "step") => self.drive = Drive::Step,
             ("strict", "report") => self.strict = Strict::Report,

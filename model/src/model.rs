@@ -110,7 +110,7 @@ impl Model {
     /// Trapped BARs on another machine than x86-64; no memory for a BAR; no thread.
     pub fn new(config: ModelConfig) -> Result<Self, ModelError> {
         if config.bar == Bar::Trapped && !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-            let what = "model option `bar=trapped` needs Linux on x86-64; use bar=mapped";
+            let what = "model option `bar=trapped` needs Linux on x86-64; use bar=sparse";
             return Err(ModelError::Config(ConfigError::Unsupported(what)));
         }
         if config.ports > 1 && matches!(config.wire, Some(UplinkAddress::Roce { .. })) {

@@ -68,6 +68,9 @@ both() {
     [ $served = 0 ] && [ $client = 0 ]
 }
 
+# perf TEST OPTIONS…: perftest with itself.
+perf() { both "$@" -F -x 1 -- "$@" -F -x 1 127.0.0.1; }
+
 # The netdev with this MAC, or one that begins so.
 has_mac() { grep -q "^$1" /sys/class/net/*/address; }
 with_mac() { basename "$(dirname "$(grep -l "^$1" /sys/class/net/*/address)")"; }

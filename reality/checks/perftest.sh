@@ -1,8 +1,6 @@
 # perftest: the exit code decides, not the timings. -a is every size, -q queue pairs, -l a list of requests a post,
 # -I inline, -e sleeping on events.
 
-perf() { both "$@" -F -x 1 -- "$@" -F -x 1 127.0.0.1; }
-
 # each PROGRAM SERVICE OPTIONS…: a check for each string of options.
 each() {
     program=$1 service=$2

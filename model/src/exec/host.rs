@@ -237,6 +237,11 @@ pub trait Host {
         into: &mut [u8],
     ) -> Result<(), RingFault>;
 
+    /// Takes the send WQE at `index`, if it came whole with its doorbell (BlueFlame): the ring is not read then.
+    fn take_pushed(&mut self, _: Qpn, _index: u16) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Doorbell record word 0 of the QP: count of receive WQEs posted, 16 bits.
     fn receive_counter(&mut self, qpn: Qpn) -> u16;
 

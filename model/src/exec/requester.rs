@@ -213,7 +213,14 @@ impl Requester {
         let mut bytes = [0; MAX_WQE_BYTES];
         let index = self.fetch;
         let slot = (u32::from(index) & config.n_send_wqebbs.wrapping_sub(1)) as usize;
-        let read = host.read_ring(config.qpn, Ring::Send, slot * WQEBB_BYTES, &mut bytes[..SEGMENT_BYTES]);
+        let pushed = host.take_pushed(config.qpn, index);
+        let read = match &pushed {
+            Some(wqe) => {
+                bytes[..wqe.len()].copy_from_slice(wqe);
+                Ok(())
+            }
+            None => host.read_ring(config.qpn, Ring::Send, slot * WQEBB_BYTES, &mut bytes[..SEGMENT_BYTES]),
+        };
         let mut head = [0; SEGMENT_BYTES];
         head.copy_from_slice(&bytes[..SEGMENT_BYTES]);
         let ctrl = CtrlSeg::from_bytes(head);
@@ -237,7 +244,9 @@ impl Requester {
         let len = usize::from(ctrl.ds()) * SEGMENT_BYTES;
         let outcome = match broken {
             Some(broken) => Err(broken),
-            None if read_wrapped(host, config, slot * WQEBB_BYTES, &mut bytes[..len]).is_err() => {
+            None if pushed.is_none()
+                && read_wrapped(host, config, slot * WQEBB_BYTES, &mut bytes[..len]).is_err() =>
+            {
                 host.event(config.qpn, super::host::QpEvent::WqCatastrophic);
                 return Err(Failure::LOCAL_QP_OP);
             }

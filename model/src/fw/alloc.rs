@@ -3,6 +3,7 @@
 
 use super::{
     Function,
+    blue_flame::{BlueFlame, N_BUFFERS},
     dispatch::{Input, Output, done, out},
     memic::MEMIC,
     pages::Cost,
@@ -37,7 +38,7 @@ pub(crate) struct Counted {
 pub(crate) struct Uar {
     pub(crate) n_users: u32,
     /// BlueFlame buffers being filled, by buffer.
-    pub(crate) blue_flame: [super::doorbell::BlueFlame; 8],
+    pub(crate) blue_flame: [BlueFlame; N_BUFFERS],
 }
 
 impl Table<Counted> {
@@ -64,6 +65,11 @@ impl Function {
     }
 
     pub(super) fn alloc_uar(&mut self, _: &Input<'_>) -> Output {
+        if self.uars.len() == 0 {
+            // A driver's first page is the one that its event queues ring in, and `bar=sparse` traps that one: it must
+            // be the same again after a restart.
+            self.uars.restart();
+        }
         let uar = self.uars.insert(Uar::default())?;
         self.prime_page(uar);
         out(AllocUarOut::new().with_uar(UarIndex::new(uar)))

@@ -84,7 +84,7 @@ impl Function {
             return false;
         }
         // What was rung before a command is executed before it: a doorbell, then 2RST.
-        if self.merging() {
+        if self.watching {
             self.poll_registers();
         }
         let pending = std::mem::take(&mut self.commands.pending);

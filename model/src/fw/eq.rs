@@ -183,15 +183,15 @@ impl Function {
 
     fn post_eqe(&mut self, number: u32, event: EventType, sub_type: u8, data: [u8; 28]) {
         self.check_fresh_eq(number);
+        if self.is_full_eq(number) {
+            let Some(eq) = self.eqs.get(number) else { return };
+            let (n_slots, consumer) = (eq.n_slots(), eq.consumer);
+            let detail = format!("{event} lost: {n_slots} events are not consumed (consumer {consumer})");
+            let violation = Violation::new(Rule::EqOverrun, detail).on(Queue::Eq(number));
+            return self.violate(violation.at_index(eq.producer));
+        }
         let Some(eq) = self.eqs.get_mut(number) else { return };
         let (producer, n_slots) = (eq.producer, eq.n_slots());
-        let outstanding = producer.wrapping_sub(eq.consumer) & COUNTER_MASK;
-        if outstanding >= n_slots && !eq.context.oi() {
-            let detail =
-                format!("{event} lost: {n_slots} events are not consumed (consumer {})", eq.consumer);
-            return self
-                .violate(Violation::new(Rule::EqOverrun, detail).on(Queue::Eq(number)).at_index(producer));
-        }
         let owner = producer >> eq.context.log_eq_size() & 1 != 0;
         let eqe =
             Eqe::new().with_type_(event).with_sub_type(sub_type).with_event_data(data).with_owner(owner);
@@ -210,10 +210,31 @@ impl Function {
         }
     }
 
+    /// Whether an event would overwrite one that is not consumed. In a plain page that must be certain: the doorbell
+    /// that tells may not be seen yet, or another queue's may have overwritten it, and then the queue counts as empty.
+    fn is_full_eq(&mut self, number: u32) -> bool {
+        let is_full = |function: &Self| {
+            let eq = function.eqs.get(number)?;
+            let outstanding = eq.producer.wrapping_sub(eq.consumer) & COUNTER_MASK;
+            (outstanding >= eq.n_slots() && !eq.context.oi()).then(|| eq.uar())
+        };
+        match is_full(self) {
+            None => return false,
+            Some(uar) if !self.is_watched(uar) => return true,
+            Some(uar) => self.poll_eq_registers(uar),
+        };
+        let Some(uar) = is_full(self) else { return false };
+        let is_alone = self.eqs_on_page(uar).len() == 1;
+        if !is_alone && let Some(eq) = self.eqs.get_mut(number) {
+            eq.consumer = eq.producer;
+        }
+        is_alone
+    }
+
     /// EQ doorbell: consumer index, and arm if `arm`.
     pub(super) fn eq_doorbell(&mut self, number: u32, consumer: u32, arm: bool) {
         self.check_fresh_eq(number);
-        let merging = self.merging();
+        let merging = self.eqs.get(number).is_some_and(|eq| self.is_watched(eq.uar()));
         let Some(eq) = self.eqs.get_mut(number) else { return };
         let consumed = consumer.wrapping_sub(eq.consumer) & COUNTER_MASK;
         let outstanding = eq.producer.wrapping_sub(eq.consumer) & COUNTER_MASK;

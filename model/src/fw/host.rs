@@ -102,6 +102,12 @@ impl Host for FunctionHost<'_> {
         Ok(())
     }
 
+    fn take_pushed(&mut self, qpn: Qpn, index: u16) -> Option<Vec<u8>> {
+        let wqe = self.function.take_pushed(qpn.get(), index)?;
+        self.function.record(Kind::SendWqe, &wqe, || format!("QP {qpn}, WQEBB {index}, by BlueFlame"));
+        Some(wqe)
+    }
+
     fn receive_counter(&mut self, qpn: Qpn) -> u16 {
         let record = self.function.qps.get(qpn.get()).map(super::qp::Qp::receive_record);
         match record.map(|record| self.function.dma.load_be32(record)) {

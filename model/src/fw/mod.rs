@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod alloc;
+mod blue_flame;
 mod buffer;
 mod caps;
 mod cmdq;
@@ -47,10 +48,10 @@ pub use refusal::Refusal;
 
 use crate::{
     clock::Clock,
-    config::{Bar, ModelConfig},
+    config::ModelConfig,
     fault::Faults,
     mem::DmaMap,
-    pci::{BarMemory, ConfigSpace, Effect, Irqs},
+    pci::{BarMemory, ConfigSpace, Effect, Irqs, PAGE_BYTES, plain_pages},
     strict::{Queue, Rule, Violation},
     trace::{Kind, Trace},
 };
@@ -133,6 +134,8 @@ pub(crate) struct Function {
     watching: bool,
     /// The init segment is mapped too.
     watching_init_segment: bool,
+    /// WQEs that came whole into BlueFlame buffers, NOPs aside.
+    pub(crate) n_blue_flames: u64,
 }
 
 impl Function {
@@ -187,6 +190,7 @@ impl Function {
             ready: BTreeSet::new(),
             watching: false,
             watching_init_segment: false,
+            n_blue_flames: 0,
         };
         function.forget();
         Ok(function)
@@ -320,12 +324,16 @@ impl Function {
     }
 
     pub(crate) fn watches_doorbells(&self) -> bool {
-        self.watching && (self.watching_init_segment || self.uars.len() != 0)
+        self.watching && (self.watching_init_segment || self.watched_pages().next().is_some())
     }
 
-    /// Doorbells can merge before they are seen, so what they name is not exact.
-    fn merging(&self) -> bool {
-        self.watching && self.config.bar == Bar::Mapped
+    /// A UAR page that is plain memory: doorbells can merge before they are seen, so what they name is not exact.
+    fn is_watched(&self, uar: u32) -> bool {
+        self.watching && plain_pages(self.config.bar).contains(&(u64::from(uar) * PAGE_BYTES))
+    }
+
+    fn watched_pages(&self) -> impl Iterator<Item = u32> {
+        self.uars.iter().map(|(uar, _)| uar).filter(|&uar| self.is_watched(uar))
     }
 
     /// Does what there is to do now; true if anything was done.

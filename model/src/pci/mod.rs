@@ -19,6 +19,11 @@ use crate::{
     model::{Card, Engine},
 };
 use memmap2::{MmapOptions, MmapRaw};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use trap::Trap;
+/// No page can be trapped on this machine.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+type Trap = std::convert::Infallible;
 use mlx5_direct::backend::pci::{BarMapping, PciFunction};
 use std::{
     fmt, io,
@@ -30,8 +35,30 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of BAR0 that are UAR pages: doorbell registers, which may be mapped.
+/// Bytes of BAR0 that are UAR pages: doorbell registers.
 pub const UAR_PAGES: Range<u64> = FIRST_UAR as u64 * PAGE_BYTES..MEMIC.start;
+
+/// UAR pages that a program may map as plain memory, which the model looks at: stores to them are announced by nobody.
+pub const fn plain_pages(bar: Bar) -> Range<u64> {
+    match bar {
+        Bar::Mapped => UAR_PAGES,
+        // Linux rings all its event queues in its first page (`priv->uar`), and an event queue has no doorbell record
+        // that would tell of a doorbell which another one overwrote.
+        Bar::Sparse => UAR_PAGES.start + PAGE_BYTES..UAR_PAGES.end,
+        Bar::Trapped => UAR_PAGES.end..UAR_PAGES.end,
+    }
+}
+
+/// The parts of a range of BAR0 in which a program's stores are trapped.
+fn trapped_parts(bar: Bar, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let plain = match bar {
+        // The program asked for it: the init segment and device memory too.
+        Bar::Mapped => 0..BAR_LEN_BYTES,
+        Bar::Sparse | Bar::Trapped => plain_pages(bar),
+    };
+    let parts = [range.start..range.end.min(plain.start), range.start.max(plain.end)..range.end];
+    parts.into_iter().filter(|part| !part.is_empty())
+}
 
 /// One PCI function of a [`Model`](crate::Model).
 pub struct ModelFunction {
@@ -107,21 +134,57 @@ impl ModelFunction {
         self.card().with_function(self.index, |function| function.watch(init_segment));
     }
 
-    /// Makes stores to `len_bytes` at `base`, a read-only mapping of this process of BAR0 from `offset` on,
-    /// fault and be carried out as stores to the registers, until the result is dropped.
+    /// Takes notice of a mapping of BAR0 in this process, from `offset` on: its pages are watched, or made read-only so
+    /// that stores to them fault and are carried out, until the result is dropped. Which, says `bar=`.
     ///
     /// # Errors
-    /// The signal handler could not be installed, or the machine is not x86-64.
-    pub fn trap_stores(&self, base: NonNull<u8>, len_bytes: usize, offset: u64) -> io::Result<TrappedPages> {
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-        {
-            let sink = Sink { engine: Arc::clone(&self.engine), index: self.index };
-            Ok(TrappedPages { _trap: trap::Trap::new(base, len_bytes, offset, Arc::new(sink))? })
+    /// The signal handler could not be installed, or a page is to be trapped and the machine is not x86-64.
+    ///
+    /// # Safety
+    /// `len_bytes` at `base`, whole pages inside BAR0, are a shared mapping of [`bar_fd`](Self::bar_fd) that may be
+    /// written, and stay one until the result is dropped.
+    pub unsafe fn adopt_mapping(
+        &self,
+        base: NonNull<u8>,
+        len_bytes: usize,
+        offset: u64,
+    ) -> io::Result<TrappedPages> {
+        let end = offset + len_bytes as u64;
+        let mut trapped = TrappedPages::default();
+        for part in trapped_parts(self.bar(), offset..end) {
+            // SAFETY: the part is inside the mapping.
+            let at = unsafe { base.add((part.start - offset) as usize) };
+            let len_bytes = (part.end - part.start) as usize;
+            // SAFETY: pages of the caller's mapping, of which no Rust reference exists.
+            if unsafe { libc::mprotect(at.as_ptr().cast(), len_bytes, libc::PROT_READ) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            trapped.parts.push(self.trap(at, len_bytes, part.start)?);
         }
-        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+        let plain = plain_pages(self.bar());
+        if self.bar() == Bar::Mapped || offset < plain.end && plain.start < end {
+            self.watch_bar(self.bar() == Bar::Mapped && offset < UAR_PAGES.start);
+        }
+        Ok(trapped)
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    fn trap(&self, base: NonNull<u8>, len_bytes: usize, offset: u64) -> io::Result<Trap> {
+        let sink = Sink { engine: Arc::clone(&self.engine), index: self.index };
+        Trap::new(base, len_bytes, offset, Arc::new(sink))
+    }
+
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+    fn trap(&self, base: NonNull<u8>, len_bytes: usize, offset: u64) -> io::Result<Trap> {
         Err(invalid(format!(
-            "stores to {len_bytes} bytes at {base:p} (0x{offset:x}): trapped on x86-64 only"
+            "stores to {len_bytes} bytes at {base:p} (0x{offset:x}) are trapped on x86-64 only: use bar=mapped"
         )))
+    }
+
+    /// WQEs that drivers copied whole into BlueFlame buffers since the card was made, NOPs aside: Linux posts those to
+    /// find out whether writes are combined.
+    pub fn n_blue_flames(&self) -> u64 {
+        self.card().with_function(self.index, |function| function.n_blue_flames).unwrap_or_default()
     }
 
     /// Raises an MSI-X vector as the function itself does.
@@ -130,11 +193,17 @@ impl ModelFunction {
     }
 }
 
-/// A mapping of BAR0 whose stores fault and are carried out: [`ModelFunction::trap_stores`].
-#[derive(Debug)]
+/// The pages of a mapping whose stores fault and are carried out: [`ModelFunction::adopt_mapping`].
+#[derive(Debug, Default)]
 pub struct TrappedPages {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    _trap: trap::Trap,
+    parts: Vec<Trap>,
+}
+
+impl TrappedPages {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -154,7 +223,7 @@ struct Sink {
 /// Pages of BAR0 in this process.
 #[derive(Debug)]
 struct Mapping {
-    _trap: Option<TrappedPages>,
+    _trapped: TrappedPages,
     base: NonNull<u8>,
     _map: MmapRaw,
     _engine: Arc<Engine>,
@@ -216,24 +285,11 @@ impl PciFunction for ModelFunction {
                  inside 0x{BAR_LEN_BYTES:x} bytes"
             )));
         }
-        let trapped = self.card().config.bar == Bar::Trapped;
-        let mut options = MmapOptions::new();
-        options.offset(offset).len(len_bytes);
-        let map = if trapped {
-            options.map_raw_read_only(self.bar.file())?
-        } else {
-            options.map_raw(self.bar.file())?
-        };
+        let map = MmapOptions::new().offset(offset).len(len_bytes).map_raw(self.bar.file())?;
         let base = NonNull::new(map.as_mut_ptr()).ok_or_else(|| invalid("BAR0 was mapped at address 0"))?;
-        if !trapped {
-            self.card().with_function(self.index, |function| function.watch(offset == 0));
-        }
-        Ok(Box::new(Mapping {
-            _trap: trapped.then(|| self.trap_stores(base, len_bytes, offset)).transpose()?,
-            base,
-            _map: map,
-            _engine: Arc::clone(&self.engine),
-        }))
+        // SAFETY: whole pages of BAR0, just mapped; the result is dropped before the mapping is, by the order of fields.
+        let trapped = unsafe { self.adopt_mapping(base, len_bytes, offset)? };
+        Ok(Box::new(Mapping { _trapped: trapped, base, _map: map, _engine: Arc::clone(&self.engine) }))
     }
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<u64>> {

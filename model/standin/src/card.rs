@@ -169,6 +169,8 @@ extern "C" fn report() {
     for violation in &violations {
         eprintln!("model: {violation}");
     }
+    let n_blue_flames: u64 = card.devices.iter().map(|device| device.function.n_blue_flames()).sum();
+    eprintln!("model: {n_blue_flames} WQEs by BlueFlame");
     eprintln!("model: {} violations", violations.len());
     if let Err(error) = card.model.trace().finish() {
         complain(&format!("the trace is not complete: {error}"));

@@ -3,8 +3,8 @@
 use crate::{Answer, complain, descriptor, give, ioctls::*, irqs, irqs::Vectors, take};
 use mlx5_direct::{backend::pci::PciFunction, mlx5::pci::PciCommand};
 use mlx5_model::{
-    Bar, ModelFunction,
-    pci::{TrappedPages, UAR_PAGES},
+    ModelFunction,
+    pci::{PAGE_BYTES, TrappedPages, plain_pages},
 };
 use std::{
     ffi::c_int,
@@ -102,8 +102,8 @@ impl DeviceState {
         }
     }
 
-    /// With `bar=mapped` the UAR pages may be mapped, and the registers before them, with the MSI-X table, may not:
-    /// a store to those is an event. With `bar=trapped` nothing may be. rdma-core maps BAR0 without asking.
+    /// UAR pages may be mapped, all or but for the first or none, as `bar=` says. The registers before them, with the
+    /// MSI-X table, may not: a store to those is an event. rdma-core maps BAR0 without asking.
     ///
     /// # Safety
     /// `argument` is the address of a `vfio_region_info` with room for `argsz` bytes.
@@ -121,7 +121,8 @@ impl DeviceState {
             return Err(libc::EINVAL);
         }
         let room = info.argsz;
-        let mappable = info.index == VFIO_PCI_BAR0_REGION_INDEX && self.function.bar() == Bar::Mapped;
+        let plain = plain_pages(self.function.bar());
+        let mappable = info.index == VFIO_PCI_BAR0_REGION_INDEX && !plain.is_empty();
         info.size = region_len_bytes(&self.function, info.index);
         info.offset = u64::from(info.index) << REGION_SHIFT;
         info.flags =
@@ -135,7 +136,7 @@ impl DeviceState {
             info.cap_offset = HEAD_BYTES;
             let header = VFIO_REGION_INFO_CAP_SPARSE_MMAP | 1 << 16; // version 1, no next
             let capability = [header, 0, 1, 0].map(u32::to_ne_bytes);
-            let area = [UAR_PAGES.start, UAR_PAGES.end - UAR_PAGES.start].map(u64::to_ne_bytes);
+            let area = [plain.start, plain.end - plain.start].map(u64::to_ne_bytes);
             // SAFETY: the caller's room is `argsz` bytes, which hold the head and this.
             unsafe {
                 let at = argument.add(HEAD_BYTES as usize);
@@ -174,31 +175,27 @@ impl DeviceState {
         Ok(from.len())
     }
 
-    /// What may be mapped: pages of BAR0, shared. Says whether stores must be trapped.
-    pub(crate) fn may_map(&self, offset: i64, len_bytes: usize, flags: c_int) -> Result<bool, c_int> {
+    /// What may be mapped: pages of BAR0, shared.
+    pub(crate) fn may_map(&self, offset: i64, len_bytes: usize, flags: c_int) -> Result<(), c_int> {
         match self.place(offset, len_bytes)? {
-            (VFIO_PCI_BAR0_REGION_INDEX, _) if flags & libc::MAP_SHARED != 0 => {
-                Ok(self.function.bar() == Bar::Trapped)
-            }
+            (VFIO_PCI_BAR0_REGION_INDEX, _) if flags & libc::MAP_SHARED != 0 => Ok(()),
             _ => Err(libc::EINVAL),
         }
     }
 
     /// A program has mapped part of BAR0: its doorbells come unseen, or by faults, from now on.
-    pub(crate) fn mapped(
-        &self,
-        base: *mut u8,
-        len_bytes: usize,
-        offset: u64,
-        trap: bool,
-    ) -> Result<(), c_int> {
-        if !trap {
-            self.function.watch_bar(offset < UAR_PAGES.start);
+    ///
+    /// # Safety
+    /// `len_bytes` at `base` are that mapping, and may be written.
+    pub(crate) unsafe fn mapped(&self, base: *mut u8, len_bytes: usize, offset: u64) -> Result<(), c_int> {
+        let base = NonNull::new(base).ok_or(libc::EINVAL)?;
+        let len_bytes = len_bytes.next_multiple_of(PAGE_BYTES as usize);
+        // SAFETY: promised by the caller; `munmap` lets go of what is trapped first.
+        let trapped = unsafe { self.function.adopt_mapping(base, len_bytes, offset) };
+        let trapped = trapped.map_err(|error| descriptor::errno_of(&error))?;
+        if trapped.is_empty() {
             return Ok(());
         }
-        let base = NonNull::new(base).ok_or(libc::EINVAL)?;
-        let trapped = self.function.trap_stores(base, len_bytes, offset);
-        let trapped = trapped.map_err(|error| descriptor::errno_of(&error))?;
         let mut all = TRAPPED.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((base.addr().get(), trapped));
         N_TRAPPED.store(all.len(), Ordering::Release);

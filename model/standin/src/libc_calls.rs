@@ -268,11 +268,11 @@ macro_rules! mmaps {
             let ours = if fd >= 0 { card::kind(fd) } else { None };
             let Some((card, Kind::Device(index))) = ours else { return map(protection) };
             let device = &card.devices[index];
-            let mapped = device.may_map(offset, len, flags).and_then(|trap| {
-                let base = map(if trap { protection & !libc::PROT_WRITE } else { protection });
+            let mapped = device.may_map(offset, len, flags).and_then(|()| {
+                let base = map(protection);
                 if base != libc::MAP_FAILED && protection & libc::PROT_WRITE != 0 {
-                    // Inside BAR0, as just found.
-                    device.mapped(base.cast(), len, offset as u64, trap)?;
+                    // SAFETY: just mapped, inside BAR0.
+                    unsafe { device.mapped(base.cast(), len, offset as u64)? };
                 }
                 Ok(base)
             });

@@ -10,6 +10,7 @@ mod ethernet;
 mod keys;
 mod memic;
 mod multicast;
+mod plain_pages;
 mod port;
 mod rig;
 mod srq;

@@ -4,8 +4,8 @@
 use crate::memory::ClientMemory;
 use mlx5_direct::backend::pci::PciFunction;
 use mlx5_model::{
-    Bar, ModelConfig, ModelFunction,
-    pci::{BAR_LEN_BYTES, UAR_PAGES},
+    ModelConfig, ModelFunction,
+    pci::{BAR_LEN_BYTES, plain_pages},
 };
 use std::{
     fs::File,
@@ -25,10 +25,10 @@ const MAX_STORE_BYTES: usize = 64;
 pub(crate) fn regions(function: &ModelFunction, config: &ModelConfig) -> Vec<ServerRegion> {
     let mut regions: Vec<_> = (0..VFIO_PCI_NUM_REGIONS).map(|index| region(index, 0)).collect();
     let mut bar0 = region(VFIO_PCI_BAR0_REGION_INDEX, BAR_LEN_BYTES);
-    if config.bar == Bar::Mapped {
+    let plain = plain_pages(config.bar);
+    if !plain.is_empty() {
         bar0.region_info.flags |= VFIO_REGION_INFO_FLAG_MMAP;
-        let area =
-            vfio_region_sparse_mmap_area { offset: UAR_PAGES.start, size: UAR_PAGES.end - UAR_PAGES.start };
+        let area = vfio_region_sparse_mmap_area { offset: plain.start, size: plain.end - plain.start };
         bar0.sparse_areas.push(SparseArea { area });
         bar0.mmap_fd = Some(function.bar_fd().as_raw_fd());
     }

@@ -105,7 +105,7 @@ impl Service {
         let config = model.config();
         let server = Server::new(path, true, irqs(config), regions(&function, config))
             .map_err(|source| ServeError::Socket { path: path.into(), source })?;
-        if config.bar == Bar::Mapped {
+        if config.bar != Bar::Trapped {
             // The init segment is not in the sparse areas.
             function.watch_bar(false);
         }

@@ -2,7 +2,7 @@
 //! protocol and of the device.
 
 use mlx5_direct::backend::pci::EventFd;
-use mlx5_model::{Model, pci::UAR_PAGES};
+use mlx5_model::{Bar, Model, pci::plain_pages};
 use mlx5_vfio_user::{Gone, ServeError, Service};
 use std::{
     fs::{self, File},
@@ -212,7 +212,7 @@ fn identity_registers_and_regions() {
         assert_eq!(bar.size, 32 << 20);
         let areas: Vec<_> =
             bar.sparse_areas.iter().map(|area| area.offset..area.offset + area.size).collect();
-        assert_eq!(areas, [UAR_PAGES]);
+        assert_eq!(areas, [plain_pages(Bar::Sparse)]);
         assert!(bar.file_offset.is_some());
         let msix = client.get_irq_info(VFIO_PCI_MSIX_IRQ_INDEX).unwrap();
         assert_eq!((msix.count, msix.flags), (16, VFIO_IRQ_INFO_EVENTFD));
@@ -270,7 +270,10 @@ fn interrupt(config: &str) {
 
         let register = u64::from(uar) * 4096 + 0x40;
         let arm = (eqn << 24).to_be_bytes();
-        match driver.client.region(BAR0).unwrap().file_offset.as_ref() {
+        let bar = driver.client.region(BAR0).unwrap();
+        let mapped =
+            bar.sparse_areas.iter().any(|area| (area.offset..area.offset + area.size).contains(&register));
+        match bar.file_offset.as_ref().filter(|_| mapped) {
             Some(pages) => {
                 // As a store to the mapped page would.
                 let pages = pages.file().try_clone().unwrap();
@@ -290,6 +293,12 @@ fn interrupt(config: &str) {
 #[test]
 fn interrupt_with_mapped_doorbells() {
     interrupt("bar=mapped");
+}
+
+/// The first page is the one of the event queues, and trapped.
+#[test]
+fn interrupt_with_sparse_doorbells() {
+    interrupt("bar=sparse");
 }
 
 #[test]

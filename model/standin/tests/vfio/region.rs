@@ -62,26 +62,69 @@ fn regions_of_a_trapped_bar() {
     });
 }
 
+/// Words of the capability of BAR0, which must be the only one.
+fn areas(vfio: &Vfio) -> Vec<u32> {
+    let (small, bytes) = info(vfio, BAR0, 32).expect("GET_REGION_INFO");
+    assert_eq!((small.argsz, small.cap_offset), (64, 0), "what would be needed");
+    assert_eq!(bytes[32..], [0xee; 64]);
+    let (whole, bytes) = info(vfio, BAR0, 64).expect("GET_REGION_INFO");
+    let all = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
+    assert_eq!(whole.flags, all | VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS);
+    assert_eq!((whole.cap_offset, whole.size), (32, BAR_LEN_BYTES as u64));
+    assert_eq!(bytes[64..], [0xee; 32]);
+    let (config, _) = info(vfio, CONFIG, 64).expect("GET_REGION_INFO");
+    assert_eq!((config.argsz, config.flags), (32, all));
+    bytes[32..64].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect()
+}
+
+/// Sparse, version 1, the only one; one area.
+fn one_area(start: usize) -> [u32; 8] {
+    let header = VFIO_REGION_INFO_CAP_SPARSE_MMAP | 1 << 16;
+    [header, 0, 1, 0, start as u32, 0, (UAR_PAGES_END - start) as u32, 0]
+}
+
 #[test]
 fn areas_of_a_mapped_bar() {
     on_card("region::areas_of_a_mapped_bar", "bar=mapped", || {
-        let vfio = Vfio::open();
-        let (small, bytes) = info(&vfio, BAR0, 32).expect("GET_REGION_INFO");
-        assert_eq!((small.argsz, small.cap_offset), (64, 0), "what would be needed");
-        assert_eq!(bytes[32..], [0xee; 64]);
-        let (whole, bytes) = info(&vfio, BAR0, 64).expect("GET_REGION_INFO");
-        let all = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
-        assert_eq!(whole.flags, all | VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS);
-        assert_eq!((whole.cap_offset, whole.size), (32, BAR_LEN_BYTES as u64));
-        let words: Vec<u32> =
-            bytes[32..64].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
-        // Sparse, version 1, the only one; one area: the UAR pages.
-        assert_eq!(words[..4], [VFIO_REGION_INFO_CAP_SPARSE_MMAP | 1 << 16, 0, 1, 0]);
-        assert_eq!(words[4..], [UAR_PAGES as u32, 0, (UAR_PAGES_END - UAR_PAGES) as u32, 0]);
-        assert_eq!(bytes[64..], [0xee; 32]);
-        let (config, _) = info(&vfio, CONFIG, 64).expect("GET_REGION_INFO");
-        assert_eq!((config.argsz, config.flags), (32, all));
+        assert_eq!(areas(&Vfio::open()), one_area(UAR_PAGES));
     });
+}
+
+#[test]
+fn areas_of_a_sparse_bar() {
+    on_card("region::areas_of_a_sparse_bar", "", || {
+        assert_eq!(areas(&Vfio::open()), one_area(UAR_PAGES + 4096));
+    });
+}
+
+/// What rdma-core's provider does: it maps all of BAR0 without asking.
+#[test]
+fn a_sparse_bar_mapped_as_a_whole() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let said = on_card("region::a_sparse_bar_mapped_as_a_whole", "bar=sparse", || {
+        let vfio = Vfio::open();
+        turn_on(&vfio);
+        let bar = map(&vfio, 0, BAR_LEN_BYTES, libc::MAP_SHARED).expect("mmap");
+        let register = |offset: u64| bar.wrapping_add(offset as usize / 4);
+        // SAFETY: a register inside the mapping; the store faults and is carried out.
+        unsafe { register(CMDQ_ADDR_H).write_volatile(0x1234u32.to_be()) };
+        assert_eq!(vfio.read(BAR0, CMDQ_ADDR_H), Ok([0, 0, 0x12, 0x34]));
+        for uar_page in [UAR_PAGES, UAR_PAGES + 4096] {
+            // SAFETY: as above; the second page is memory.
+            unsafe { register(uar_page as u64 + 0x800).cast::<u64>().write_volatile(7) };
+        }
+        assert_eq!(vfio.read(BAR0, UAR_PAGES as u64 + 0x800), Ok([0; 8]), "carried out, not stored");
+        assert_eq!(vfio.read(BAR0, UAR_PAGES as u64 + 4096 + 0x800), Ok(7u64.to_ne_bytes()));
+        // SAFETY: the mapping made above.
+        assert_eq!(unsafe { libc::munmap(bar.cast(), BAR_LEN_BYTES) }, 0);
+    });
+    // A card whose driver has not begun listens to no doorbell.
+    assert!(
+        is_inside() || said.ends_with("model: 1 violations\n") && said.contains("UAR page 0x8"),
+        "{said}"
+    );
 }
 
 #[test]
