@@ -9,6 +9,7 @@ fi
 if [ ${#missing[@]} -gt 0 ]; then
     say skipped "rdma-core's VFIO provider: missing Debian packages: ${missing[*]}"
 else
+    beside "rdma-core's VFIO provider, BAR0 sparse: RC by DevX, SEND, WRITE, READ" reality/native/run part=cx6
     beside "rdma-core's VFIO provider, all of BAR0 mapped: RC by DevX, SEND, WRITE, READ" reality/native/run part=cx5,bar=mapped
     beside "rdma-core's VFIO provider, stores trapped: RC by DevX, SEND, WRITE, READ" reality/native/run part=cx6,bar=trapped
 fi
