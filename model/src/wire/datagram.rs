@@ -79,44 +79,49 @@ fn headers(from: SocketAddrV4, to: Ipv4Addr, len: usize) -> [u8; HEADER_BYTES] {
 }
 
 /// Senders that number their packets (ConnectX, rdma_rxe) have the number under the ICRC, and a socket does not tell
-/// it. The CRC is linear: which bits of the number make the difference is an equation of 16 unknowns and 32 rows,
-/// so half of the check remains.
+/// it. The CRC is linear: what the number adds to it is the number itself, moved on by the bytes behind it. Moved back,
+/// 16 bits are the number and 16 must be 0, so that half of the check remains.
 fn restore_identification(packet: &mut [u8]) {
     const AT: usize = 4;
     let Some((covered, found)) = packet.split_last_chunk_mut::<4>() else { return };
-    let zero = icrc(covered, Carrier::Ipv4Udp);
-    let mut rest = zero ^ u32::from_le_bytes(*found);
-    if rest == 0 {
-        return;
+    let rest = icrc(covered, Carrier::Ipv4Udp) ^ u32::from_le_bytes(*found);
+    // No number explains a value that is longer: the packet is broken, and its receiver will say so.
+    if let Ok(number) = u16::try_from(zeros_taken_back(rest, covered.len() - AT)) {
+        covered[AT..AT + 2].copy_from_slice(&number.to_le_bytes());
     }
-    // Each pivot is what a set of bits changes, reduced so that the pivots before it lack its highest bit.
-    let mut pivots: Vec<(u32, u16)> = Vec::with_capacity(16);
-    for bit in 0..16 {
-        let mut set = 1_u16 << bit;
-        covered[AT..AT + 2].copy_from_slice(&set.to_be_bytes());
-        let mut change = icrc(covered, Carrier::Ipv4Udp) ^ zero;
-        for &(pivot, of) in &pivots {
-            if change & highest(pivot) != 0 {
-                (change, set) = (change ^ pivot, set ^ of);
-            }
-        }
-        if change != 0 {
-            pivots.push((change, set));
-        }
-    }
-    let mut identification = 0;
-    for &(pivot, of) in &pivots {
-        if rest & highest(pivot) != 0 {
-            (rest, identification) = (rest ^ pivot, identification ^ of);
-        }
-    }
-    // No number explains it: the packet is broken, and its receiver will say so.
-    let identification = if rest == 0 { identification } else { 0 };
-    covered[AT..AT + 2].copy_from_slice(&identification.to_be_bytes());
 }
 
-const fn highest(value: u32) -> u32 {
-    if value == 0 { 0 } else { 1 << (31 - value.leading_zeros()) }
+/// What a CRC-32 register was before it took `n` bytes of zeros. Each multiplies it by x^8, modulo the polynomial, whose
+/// x has the order 2^32 - 1: so this multiplies by x^(2^32 - 1 - 8 n).
+fn zeros_taken_back(register: u32, n: usize) -> u32 {
+    const ORDER: u64 = u32::MAX as u64;
+    let mut exponent = ORDER - 8 * n as u64 % ORDER;
+    let (mut result, mut power) = (register, X);
+    while exponent != 0 {
+        if exponent & 1 == 1 {
+            result = product(result, power);
+        }
+        power = product(power, power);
+        exponent >>= 1;
+    }
+    result
+}
+
+/// Polynomials over GF(2) as a CRC register has them: the highest bit is the coefficient of x^0.
+const ONE: u32 = 1 << 31;
+const X: u32 = ONE >> 1;
+
+/// A product modulo the polynomial of CRC-32.
+fn product(a: u32, mut b: u32) -> u32 {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let mut sum = 0;
+    for at in 0..32 {
+        if a & (ONE >> at) != 0 {
+            sum ^= b;
+        }
+        b = if b & 1 == 1 { (b >> 1) ^ POLYNOMIAL } else { b >> 1 };
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -161,6 +166,20 @@ mod tests {
             assert!(Packet::parse(&back).is_ok());
             assert_eq!(back[18..20], identification.to_be_bytes());
         }
+    }
+
+    #[test]
+    fn zeros_are_taken_back() {
+        for (register, n) in [(1, 0), (0x1234_5678, 1), (u32::MAX, 3), (0x8000_0000, 60), (7, 4096)] {
+            let mut after: u32 = register;
+            for _ in 0..8 * n {
+                after = product(after, X);
+            }
+            assert_eq!(zeros_taken_back(after, n), register, "{n} bytes");
+        }
+        let mut hasher = crc32fast::Hasher::new_with_initial(!0x1234_5678);
+        hasher.update(&[0; 5]);
+        assert_eq!(zeros_taken_back(!hasher.finalize(), 5), 0x1234_5678, "the register's own way");
     }
 
     #[test]
