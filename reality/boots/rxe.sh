@@ -1,7 +1,6 @@
 # A card and the kernel's RoCE in software, joined by UDP: guest b has a plain virtio NIC, whose frames are the wire's.
-wire=$((10000 + $$ % 20000))
-guest a model="part=cx5,bf=off,mac=02:00:00:00:0a:00,wire=udp:127.0.0.1:$wire/127.0.0.1:$((wire + 1))" \
-    checks="kernel pair wire" append="side=a" qemu="$(nic control-a 52:54:00:c0:00:0a $((wire + 2)) $((wire + 3)))"
+guest a model="part=cx5,bf=off,mac=02:00:00:00:0a:00,wire=udp:127.0.0.1:$ports/127.0.0.1:$((ports + 1))" \
+    checks="kernel pair wire" append="side=a" qemu="$(nic control-a 52:54:00:c0:00:0a $((ports + 2)) $((ports + 3)))"
 guest b model=none checks="rxe pair wire" append="side=b address=10.0.0.2" \
-    qemu="$(nic control-b 52:54:00:c0:00:0b $((wire + 3)) $((wire + 2))) $(nic wire 02:00:00:00:0b:00 $((wire + 1)) $wire)"
+    qemu="$(nic control-b 52:54:00:c0:00:0b $((ports + 3)) $((ports + 2))) $(nic wire 02:00:00:00:0b:00 $((ports + 1)) $ports)"
 after "every packet is right, to us and to tshark" packets "$dir/wire.pcap"

@@ -1,15 +1,6 @@
-# Our driver in a process of the host is the peer of libmlx5 here, each with a card of its own. TCP goes over a network
-# beside that: the host is 10.0.2.2, and 10.0.2.100:7 runs `mlx5` there with the arguments that it is sent.
+# Our driver in another process, with a card of its own, is the peer of the programs here. What comes before says where that is
+# and how it is started: `there`, $where, $far, $listen, $listens, $connect; and what device the programs take: $rdma, $gid.
 
-tcp_netdev() { basename "$(ls -d /sys/bus/pci/drivers/e1000/0000:*/net/* 2>/dev/null)"; }
-has_tcp_netdev() { [ -n "$(tcp_netdev)" ]; }
-tcp_up() {
-    modprobe e1000 && until_ok has_tcp_netdev && ip link set "$(tcp_netdev)" up &&
-        ip addr add 10.0.2.15/24 dev "$(tcp_netdev)" && until_ok ping -c 1 -W 1 10.0.2.2
-}
-
-# there ARGUMENTS…: mlx5 on the host, what it prints in /tmp/there, its exit code last.
-there() { echo "$*" | nc 10.0.2.100 7 >/tmp/there 2>&1; }
 they_listen() { grep -q '^listen' /tmp/there || grep -q '^exit' /tmp/there; }
 
 # What both said, and whether both ended well.
@@ -32,10 +23,10 @@ asks_mlx5() {
     split "$@"
     shift $n
     : >/tmp/there
-    there $mlx5 --listen 127.0.0.1:18515 &
+    there $mlx5 --listen $listen &
     pid=$!
     until_ok they_listen
-    timeout 60 "$@" 10.0.2.2 >/tmp/here 2>&1
+    timeout 60 "$@" -p $listens $far >/tmp/here 2>&1
     here=$?
     wait $pid
     judge
@@ -48,7 +39,7 @@ answers_mlx5() {
     timeout 60 "$@" >/tmp/here 2>&1 &
     pid=$!
     until_ok ready
-    there $mlx5 --connect 127.0.0.1:18516
+    there $mlx5 --connect $connect
     wait $pid
     here=$?
     judge
@@ -58,30 +49,29 @@ answers_mlx5() {
 peers() {
     name_of=$1
     shift
-    check "$name_of here asks mlx5 on the host" asks_mlx5 "$@"
-    check "mlx5 on the host asks $name_of here" answers_mlx5 "$@"
+    check "$name_of here asks mlx5 $where" asks_mlx5 "$@"
+    check "mlx5 $where asks $name_of here" answers_mlx5 "$@"
 }
 
-setup "TCP to the host" tcp_up
-
-rc="ibv_rc_pingpong -d mlx5_0 -g 1 -c"
+rc="ibv_rc_pingpong -d $rdma -g $gid -c"
 ping="pingpong --exchange ibv_rc_pingpong"
-peers "ibv_rc_pingpong" $ping --size 4096 --iters 200 -- $rc -s 4096 -n 200
+peers "ibv_rc_pingpong" $ping --size 4096 --iters 100 -- $rc -s 4096 -n 100
 peers "ibv_rc_pingpong, 1 MB" $ping --size 1048576 --iters 10 -- $rc -s 1048576 -n 10
 peers "ibv_rc_pingpong, both asleep on events" $ping --size 64 --iters 100 --events -- $rc -s 64 -n 100 -e
 
-perf="-F -x 1"
-for size in 2 10000; do
+# A process that shares its processors may be away for longer than the usual 8 times 67 ms (-u 14).
+perf="-F -d $rdma -x $gid -u 17"
+for size in $(echo "$sizes" | tr , ' '); do
     for op in send write read; do
-        peers "ib_${op}_lat, $size bytes" lat --exchange perftest --op $op --size $size --iters 200 -- \
-            ib_${op}_lat $perf -s $size -n 200
-        peers "ib_${op}_bw, $size bytes" bw --exchange perftest --op $op --size $size --iters 1000 -- \
-            ib_${op}_bw $perf -s $size -n 1000
+        peers "ib_${op}_lat, $size bytes" lat --exchange perftest --op $op --size $size --iters 50 -- \
+            ib_${op}_lat $perf -s $size -n 50
+        peers "ib_${op}_bw, $size bytes" bw --exchange perftest --op $op --size $size --iters 300 -- \
+            ib_${op}_bw $perf -s $size -n 300
     done
 done
 for type in faa=FETCH_AND_ADD cas=CMP_AND_SWAP; do
     op=${type%%=*} type=${type#*=}
-    peers "ib_atomic_lat, $type" lat --exchange perftest --op $op --iters 200 -- ib_atomic_lat $perf -A $type -n 200
-    peers "ib_atomic_bw, $type" bw --exchange perftest --op $op --iters 1000 -- ib_atomic_bw $perf -A $type -n 1000
+    peers "ib_atomic_lat, $type" lat --exchange perftest --op $op --iters 50 -- ib_atomic_lat $perf -A $type -n 50
+    peers "ib_atomic_bw, $type" bw --exchange perftest --op $op --iters 300 -- ib_atomic_bw $perf -A $type -n 300
 done
 check "no warning in dmesg" no_warning

@@ -18,6 +18,10 @@ setup() {
 
 # check NAME COMMAND…: the same, unless the filter leaves it out.
 check() { ! wanted "$1" || setup "$@"; }
+# skip NAME REASON: a check that is not made.
+skip() {
+    ! wanted "$1" || { n_checks=$((n_checks + 1)) && echo "check: skipped $1: $2"; }
+}
 wanted() { echo "$file: $1" | grep -qE "${filter:-.}"; }
 
 seconds() { cut -d. -f1 /proc/uptime; }
@@ -81,6 +85,14 @@ has_netdev() { [ -n "$(netdev)" ]; }
 settled() { [ -n "$(ip -6 addr show dev "$(netdev)" scope link)" ] && [ -z "$(ip -6 addr show dev "$(netdev)" tentative)" ]; }
 link_up() { ip link set lo up; ip link set "$(netdev)" up && until_ok grep -q 1 "/sys/class/net/$(netdev)/carrier" && until_ok settled; }
 port_active() { ibv_devinfo >/tmp/devinfo && grep -q PORT_ACTIVE /tmp/devinfo; }
+# gid_of XXXX:XXXX: index of the RoCE v2 GID of this IPv4 address, in hexadecimal, of the device $rdma or the only one.
+gid_of() {
+    for at in $(seq 0 15); do
+        port=$(echo /sys/class/infiniband/${rdma:-*}/ports/1)
+        grep -q "ffff:$1" "$port/gids/$at" && grep -q v2 "$port/gid_attrs/types/$at" && echo "$at" && return
+    done 2>/dev/null
+    return 1
+}
 rocev2_gids() { ibv_devinfo -v | grep -q 'GID.*RoCE v2'; }
 back_again() { until_ok has_netdev && link_up && until_ok port_active; }
 
