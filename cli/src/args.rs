@@ -213,7 +213,8 @@ pub(crate) struct Common {
     /// Seed of the payload, against which everything is checked
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     pub(crate) seed: u64,
-    /// Give up when nothing happens for so long, and a second more for each 10 MB of a batch
+    /// Give up when nothing happens for so long, and a second more for each 10 MB of a batch; where only the peer
+    /// sees its run, for that and 20 ms more for each exchange
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=3600))]
     pub(crate) timeout: u32,
     #[command(flatten)]

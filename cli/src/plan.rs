@@ -91,6 +91,8 @@ const MAX_MEMORY_BYTES: u64 = 2 << 30;
 
 /// A software device on a busy machine moves at least so many bytes in a microsecond.
 const SLOW_BYTES_PER_US: u64 = 10;
+/// And two on such a machine, which give each other the processor, take at most so long for an exchange.
+const SLOW_EXCHANGE: Duration = Duration::from_millis(20);
 
 /// Receives of a host for each send of the other that may be outstanding.
 const RECV_AHEAD: u32 = 4;
@@ -282,6 +284,14 @@ impl Plan {
     /// How long nothing may happen: what was asked, and time for a batch of long messages on a slow machine.
     pub(crate) fn patience(&self) -> Duration {
         self.timeout + Duration::from_micros(u64::from(self.size) * u64::from(self.batch) / SLOW_BYTES_PER_US)
+    }
+
+    /// How long a peer may be busy with a run of which nothing is seen here.
+    pub(crate) fn patience_for_all(&self) -> Duration {
+        let bytes = u64::from(self.size) * u64::from(self.batch);
+        let bytes = bytes.saturating_mul(self.iters);
+        let exchanges = SLOW_EXCHANGE.saturating_mul(self.iters.try_into().unwrap_or(u32::MAX));
+        self.timeout + Duration::from_micros(bytes / SLOW_BYTES_PER_US) + exchanges
     }
 
     /// Receive requests that a queue pair holds. A host does not see how far the other is, so that its receive

@@ -118,17 +118,20 @@ impl<'t> Half<'t> {
         })
     }
 
-    /// Waits for what the peer says after its run, for as long as it lives; `work` goes on here meanwhile, and says
-    /// whether something moved.
+    /// Waits for what the peer says after its run; `work` goes on here meanwhile, and says whether something moved.
+    /// A peer that is gone ends the wait. One that hangs does so too, after the time that a whole run may take, since
+    /// nothing of WRITEs, READs and atomics is seen here.
     pub(crate) fn hear<T>(
         &mut self,
         said: impl Fn(&mut Tcp) -> Result<Option<T>, Failure>,
         mut work: impl FnMut(&mut Self) -> Result<bool, Failure>,
     ) -> Result<T, Failure> {
+        let patience = self.end.plan.patience_for_all();
+        let mut since = Instant::now();
         let mut spins = 0_u32;
         loop {
             if work(self)? {
-                spins = 0;
+                (spins, since) = (0, Instant::now());
                 continue;
             }
             spins = spins.saturating_add(1);
@@ -137,6 +140,13 @@ impl<'t> Half<'t> {
                 self.end.ctx.health()?;
                 if let Some(said) = said(self.tcp)? {
                     return Ok(said);
+                }
+                if since.elapsed() > patience {
+                    return Err(Failure::Run(format!(
+                        "{}: the end of the peer's run was not told within {patience:?} (--timeout and time for \
+                         {} exchanges)",
+                        self.end.name, self.end.plan.iters
+                    )));
                 }
             }
             if self.end.plan.events {

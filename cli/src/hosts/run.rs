@@ -19,6 +19,10 @@ use std::{
 /// What `ibv_rc_pingpong` can be asked for.
 pub(super) const ONLY_PINGPONG: &str = "--exchange ibv_rc_pingpong plays ping-pong only: use `mlx5 pingpong`, or --exchange perftest with ib_send_bw";
 
+/// Local ack timeout, 0.54 s. A peer that is a process may be off the processor for longer than the 8 times 67 ms that
+/// are usual between cards.
+const ACK_TIMEOUT: u8 = 17;
+
 /// Rules of the command line that need no device.
 pub(crate) fn check_usage(command: &str, plans: &[Plan], common: &Common) -> Result<(), Failure> {
     let default = PeerArgs { wait: 60, ..PeerArgs::default() };
@@ -186,7 +190,8 @@ fn connection(ctx: &Context, peer: &PeerArgs) -> Result<(Connection, GidEntry), 
     // An empty entry is refused before anybody is asked to connect.
     let gid = ctx.gid(PORT, gid_index.into())?;
     let gid_index = Some(gid_index);
-    Ok((Connection { port: PORT, gid_index, path_mtu: peer.mtu, ..Connection::default() }, gid))
+    let timeout = ACK_TIMEOUT;
+    Ok((Connection { port: PORT, gid_index, path_mtu: peer.mtu, timeout, ..Connection::default() }, gid))
 }
 
 /// Finds the peer.

@@ -150,9 +150,15 @@ impl<'l> Run<'l> {
         if self.link.plan.op.takes_recv() {
             return self.link.wait(end, "the arrival of a message", |end| end.lanes[lane].received >= next);
         }
-        let places = self.link.ends[end].places;
-        let at = places.incoming(lane, next - 1) + self.link.plan.size as usize - 1;
+        let at = self.last_byte_at(end, lane, first);
         self.link.wait_memory(end, at, Payload::last_byte(next - 1), "the arrival of an RDMA WRITE")
+    }
+
+    /// Where the last byte of the batch from `first` on arrives.
+    fn last_byte_at(&self, end: usize, lane: usize, first: u64) -> usize {
+        let plan = &self.link.plan;
+        let last = first + u64::from(plan.batch) - 1;
+        self.link.ends[end].places.incoming(lane, last) + plan.size as usize - 1
     }
 
     /// Compares what is at `end` with what was sent.
@@ -162,6 +168,10 @@ impl<'l> Run<'l> {
         let size = self.link.plan.size as usize;
         for (n, message) in (first..).zip(sent.chunks(size.max(1))) {
             check_message(&at.mr, at.places, lane, n, message, self.link.plan.op)?;
+        }
+        if self.link.plan.op == Op::Write {
+            // The last byte of a later message in this place may be the same, and shall be seen to come.
+            at.mr.write(self.last_byte_at(end, lane, first), &[0]);
         }
         Ok(())
     }
@@ -230,6 +240,42 @@ pub(crate) fn check_message(
         let result = verify(mr, places.incoming(lane, n), sent, &format!("message {n} of queue pair {lane}"));
         if result.is_ok() || op != Op::Write || Instant::now() > until {
             return result;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{device::Device, plan::Measure, plan::Plan};
+    use mlx5_model::Model;
+
+    /// Last bytes repeat every 255 messages, and places every batch.
+    #[test]
+    fn a_batch_of_before_is_not_taken_for_one_that_comes() {
+        let device = Device::on(Model::new("".parse().unwrap()).unwrap(), Duration::from_secs(10)).unwrap();
+        let plan = Plan {
+            op: Op::Write,
+            size: 8,
+            iters: 4,
+            inline: false,
+            batch: 255,
+            depth: 255,
+            signal_every: 1,
+            events: false,
+            qps: 1,
+            seed: 7,
+            timeout: Duration::from_millis(300),
+            explain: false,
+            two_hosts: false,
+            window_bytes: 0,
+        };
+        let mut link = crate::traffic::Link::connect(&device, &plan, Measure::Latency).unwrap();
+        let mut run = Run::new(&mut link).unwrap();
+        run.exchange(0).unwrap();
+        for end in [A, B] {
+            let error = run.arrive(end, 0, 255).unwrap_err().message().unwrap();
+            assert!(error.contains("the arrival of an RDMA WRITE did not happen within"), "{error}");
         }
     }
 }

@@ -300,6 +300,23 @@ fn the_exchange_of_perftest() {
     clean("bw --exchange perftest --op send --size 1 --iters 2000 --batch 16 --signal-every 16 --events");
 }
 
+/// A run that is longer than the server was told is as good as one that never ends.
+#[test]
+fn a_peer_whose_run_does_not_end_is_not_waited_for_for_ever() {
+    for (kind, op) in [("bw", "write"), ("bw", "read"), ("bw", "faa"), ("lat", "read")] {
+        let wire = Wire::new();
+        let args = format!("{kind} --exchange perftest --op {op}");
+        let server = Server::start(&format!("{args} --iters 5 --timeout 1 {}", wire.device(0, "")));
+        let client = format!("{args} --iters 100000000 {} --connect {}", wire.device(1, ""), server.at);
+        let mut client = command(&client).spawn().unwrap();
+        let ended = server.end();
+        client.kill().unwrap();
+        client.wait().unwrap();
+        let told = "the end of the peer's run was not told within 1.1";
+        assert!(ended.code == Some(1) && ended.stderr.contains(told), "{kind} {op}: {ended:?}");
+    }
+}
+
 #[test]
 fn a_peer_without_link_local_gid_needs_its_mac() {
     let args = "lat --exchange perftest --op send --iters 10 --ip";
