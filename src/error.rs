@@ -22,6 +22,15 @@ pub enum Error {
         /// Its answer.
         source: io::Error,
     },
+    /// The computer is not set up for what was asked, or denies it.
+    Host {
+        /// What is wrong.
+        problem: String,
+        /// What to do about it: a command where there is one.
+        remedy: String,
+        /// The operating system's answer, if it was asked.
+        source: Option<io::Error>,
+    },
     /// The device did not take a command: its entry or mailboxes were malformed.
     Delivery {
         /// The command.
@@ -115,6 +124,14 @@ impl Error {
         Self::Os { what: what.into(), source }
     }
 
+    pub(crate) fn host(
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+        source: impl Into<Option<io::Error>>,
+    ) -> Self {
+        Self::Host { problem: problem.into(), remedy: remedy.into(), source: source.into() }
+    }
+
     pub(crate) fn invalid(rule: impl Into<String>) -> Self {
         Self::InvalidArgument(rule.into())
     }
@@ -124,6 +141,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Os { what, source } => write!(f, "{what}: {source}"),
+            Self::Host { problem, remedy, source: None } => write!(f, "{problem}; {remedy}"),
+            Self::Host { problem, remedy, source: Some(source) } => {
+                write!(f, "{problem} ({source}); {remedy}")
+            }
             Self::Delivery { opcode, status } => {
                 write!(f, "command {opcode} was not delivered: {status}, {}", delivery_reason(*status))
             }
@@ -169,7 +190,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Os { source, .. } => Some(source),
+            Self::Os { source, .. } | Self::Host { source: Some(source), .. } => Some(source),
             _ => None,
         }
     }

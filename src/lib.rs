@@ -32,7 +32,11 @@ mod context;
 #[cfg(feature = "std")]
 mod cq;
 #[cfg(feature = "std")]
+pub mod device;
+#[cfg(feature = "std")]
 mod error;
+#[cfg(feature = "std")]
+pub mod host;
 #[cfg(feature = "std")]
 mod mr;
 #[cfg(feature = "std")]

@@ -78,8 +78,10 @@ pub(crate) struct ModelRun {
 /// Which device to use.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeviceArg {
-    /// `model` is the software ConnectX, with options as in `model:ports=2,mtu=4096,bar=trapped`
-    #[arg(long, default_value = "model", value_name = "KIND[:OPTIONS]")]
+    /// `model` is the software ConnectX, with options as in `model:ports=2,mtu=4096,bar=trapped`;
+    /// `vfio:0000:01:00.0` is a function that is bound to vfio-pci, `vfio-user:PATH` one that is served there; two with a
+    /// comma between them are the two ends
+    #[arg(long, default_value = "model", value_name = "DEVICE")]
     pub(crate) device: String,
 }
 

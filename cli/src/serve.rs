@@ -18,7 +18,7 @@ pub(crate) fn serve(args: &Serve, out: &mut impl Write) -> Result<(), Failure> {
         })?;
         writeln!(out, "the client {gone}")?;
         let violations: Vec<_> = model.take_violations().iter().map(ToString::to_string).collect();
-        let verdict = run::finish(&violations, out);
+        let verdict = run::finish(Some(&violations), out);
         if args.once {
             return verdict;
         }

@@ -11,8 +11,9 @@ mod bench;
 mod pair;
 mod scenarios;
 
-use bench::{Bench, OpenError};
+use bench::Bench;
 use clap::Parser;
+use mlx5_devices::OpenError;
 use scenarios::{SCENARIOS, Scenario};
 use std::{
     io::{self, Write},
@@ -24,8 +25,9 @@ use std::{
 #[derive(Debug, Parser)]
 #[command(name = "hw-tests", version)]
 struct Cli {
-    /// `model` is the software ConnectX, with options as in `model:ports=2`
-    #[arg(long, default_value = "model:ports=2", value_name = "KIND[:OPTIONS]")]
+    /// `model` is the software ConnectX, with options as in `model:ports=2`; `vfio:0000:01:00.0` a card's function, and two
+    /// with a comma the two ends
+    #[arg(long, default_value = "model:ports=2", value_name = "DEVICE")]
     device: String,
     /// Run scenarios with this in their names only; may be given several times
     #[arg(long, value_name = "TEXT")]

@@ -29,7 +29,7 @@ fn what_one_port_cannot_do_is_skipped_with_its_reason() {
 #[test]
 fn a_device_or_scenario_that_is_missing_is_an_error() {
     for (args, message) in [
-        (["--device", "vfio:0000:01:00.0"], "device kind `vfio`"),
+        (["--device", "vfio:0000:01:00"], "lspci -D"),
         (["--device", "model:ports=9"], "1 or 2"),
         (["--device", "model:drive=step"], "drive=thread"),
         (["--filter", "nothing_like_it"], "no scenario has"),

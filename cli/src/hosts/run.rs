@@ -70,7 +70,7 @@ pub(crate) fn run<R: TwoHosts>(
     let Told { name, mtu_bytes, rows } = result?;
     let violations = closed?;
     if !common.json {
-        return finish(&violations, out);
+        return finish(violations.as_deref(), out);
     }
     let first = plans.first();
     let results = Results {
@@ -105,7 +105,7 @@ fn with_peer<R: TwoHosts>(
     device: &Device,
     out: &mut impl Write,
 ) -> Result<Told<R>, Failure> {
-    let [ctx, _] = device.ends()?;
+    let [ctx, _] = device.ends();
     for plan in plans {
         plan.check_device(ctx.device(), R::MEASURE, 1)?;
     }

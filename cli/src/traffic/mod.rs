@@ -36,7 +36,7 @@ pub(crate) struct Link {
 impl Link {
     /// Connects two ends on the device as `plan` asks.
     pub(crate) fn connect(device: &Device, plan: &Plan, measure: Measure) -> Result<Self, Failure> {
-        let on = device.ends()?;
+        let on = device.ends();
         let ends_on_first = if device.functions().len() == 1 { 2 } else { 1 };
         for end in on {
             plan.check_device(end.device(), measure, ends_on_first)?;
@@ -138,7 +138,7 @@ mod tests {
     /// Connects, lets `mishap` happen, and runs: the error, and how long it took.
     fn run(op: Op, events: bool, measure: Measure, mishap: impl FnOnce(&Model)) -> (String, Duration) {
         let model = Model::new("ports=2".parse().unwrap()).unwrap();
-        let device = Device::on(model.clone(), Duration::from_secs(10)).unwrap();
+        let device = Device::on(model.clone(), &crate::device::options(Duration::from_secs(10))).unwrap();
         let mut link = Link::connect(&device, &plan(op, events), measure).unwrap();
         mishap(&model);
         let start = Instant::now();
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn wrong_bytes_are_found() {
         let model = Model::new("".parse().unwrap()).unwrap();
-        let device = Device::on(model, Duration::from_secs(10)).unwrap();
+        let device = Device::on(model, &crate::device::options(Duration::from_secs(10))).unwrap();
         let mut link = Link::connect(&device, &plan(Op::Write, false), Measure::Bandwidth).unwrap();
         bandwidth(&mut link).unwrap();
         let b = &link.ends[B];

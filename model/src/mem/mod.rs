@@ -105,6 +105,11 @@ impl DmaMap {
         self.read_lock().len()
     }
 
+    /// Bytes that are mapped.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.read_lock().values().map(|mapping| mapping.len_bytes).sum()
+    }
+
     /// Maps `len_bytes` of memory at `iova`.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use crate::{
     descriptor::{self, Inode},
     device::DeviceState,
     group::Group,
+    host::{self, Host},
 };
 use mlx5_model::{Model, ModelConfig, config::Drive};
 use std::{
@@ -16,7 +17,8 @@ use std::{
     fs::File,
     io,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock},
+    thread,
 };
 
 /// What a descriptor stands for.
@@ -34,6 +36,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct StandIn {
     model: Model,
+    pub(crate) host: &'static Host,
     pub(crate) devices: Vec<DeviceState>,
     groups: Mutex<Vec<Group>>,
     descriptors: RwLock<HashMap<Inode, Kind>>,
@@ -73,6 +76,7 @@ pub(crate) fn kind(fd: RawFd) -> Option<(&'static StandIn, Kind)> {
 impl StandIn {
     fn new() -> Result<Self, String> {
         let config = config()?;
+        let host = host::host()?;
         if config.drive == Drive::Step {
             return Err("MLX5_MODEL: drive=step needs someone to call step(); use drive=thread".into());
         }
@@ -86,9 +90,11 @@ impl StandIn {
             descriptors.extend(descriptor::inode(fd.as_raw_fd()).map(|inode| (inode, kind)));
         };
         for index in 0..usize::from(config.ports) {
-            let group = Group::new().map_err(|errno| io::Error::from_raw_os_error(errno).to_string())?;
-            know(group.fd(), Kind::Group(index));
-            groups.push(group);
+            if index == 0 || !host.one_group {
+                let group = Group::new().map_err(|errno| io::Error::from_raw_os_error(errno).to_string())?;
+                know(group.fd(), Kind::Group(index));
+                groups.push(group);
+            }
             let function = model.function(index).map_err(|error| error.to_string())?;
             // BAR0 is at offset 0 of the device, so its memfd is the device's descriptor.
             know(function.bar_fd(), Kind::Device(index));
@@ -96,7 +102,7 @@ impl StandIn {
         }
         // SAFETY: a function of the right type, which lives as long as this library.
         unsafe { libc::atexit(report) };
-        Ok(Self { model, devices, groups: Mutex::new(groups), descriptors: RwLock::new(descriptors) })
+        Ok(Self { model, host, devices, groups: Mutex::new(groups), descriptors: RwLock::new(descriptors) })
     }
 
     /// Which container each group is in.
@@ -125,6 +131,9 @@ impl StandIn {
     /// Opens a group, which one program at a time can.
     pub(crate) fn open_group(&self, index: usize) -> Result<RawFd, c_int> {
         self.settle();
+        if self.host.group_errno != 0 {
+            return Err(self.host.group_errno);
+        }
         let groups = self.groups();
         let group = groups.get(index).ok_or(libc::ENOENT)?;
         if descriptor::is_given_away(group.fd()) {
@@ -133,16 +142,28 @@ impl StandIn {
         descriptor::give_away(group.fd())
     }
 
+    /// A device was opened: it may be pulled out later.
+    pub(crate) fn opened(&self) {
+        static ONCE: Once = Once::new();
+        let Some(after) = self.host.unplug else { return };
+        let model = self.model.clone();
+        let n_functions = self.devices.len();
+        ONCE.call_once(|| {
+            thread::spawn(move || {
+                thread::sleep(after);
+                (0..n_functions).for_each(|index| model.set_gone(index, true));
+            });
+        });
+    }
+
     /// Sees to what the program has closed: a device that nobody has open is off the bus, a group that nobody has open
     /// leaves its container, and a container that is closed and empty is gone.
     pub(crate) fn settle(&self) {
         let mut groups = self.groups();
         for index in 0..groups.len() {
-            let device = &self.devices[index];
-            let open = descriptor::is_given_away(device.function.bar_fd());
-            if !open {
-                device.close();
-            }
+            let members = self.members(index);
+            members.iter().filter(|device| !device.is_given_away()).for_each(DeviceState::close);
+            let open = members.iter().any(DeviceState::is_given_away);
             if !open && !descriptor::is_given_away(groups[index].fd()) {
                 self.leave(&mut groups, index);
             }

@@ -135,8 +135,15 @@ impl StandIn {
         let groups = self.groups();
         let memory = NonNull::new(vaddr as *mut u8).filter(|_| is_mapped(vaddr, size)).ok_or(libc::EFAULT)?;
         let writable = flags & VFIO_DMA_MAP_FLAG_WRITE != 0;
-        let own = groups.iter().zip(&self.devices).filter(|(group, _)| group.is_in(container));
-        let maps = [&container.dma].into_iter().chain(own.map(|(_, device)| device.function.dma()));
+        // Locked memory is counted if it is limited, as the kernel counts it against RLIMIT_MEMLOCK.
+        if self.host.memlock_bytes != u64::MAX
+            && container.dma.mapped_bytes() + size > self.host.memlock_bytes
+        {
+            return Err(libc::ENOMEM);
+        }
+        let own = groups.iter().enumerate().filter(|(_, group)| group.is_in(container));
+        let own = own.flat_map(|(index, _)| self.members(index));
+        let maps = [&container.dma].into_iter().chain(own.map(|device| device.function.dma()));
         for map in maps {
             // SAFETY: promised by the caller.
             let result = unsafe { map.map(iova, memory, size, writable) };
@@ -171,9 +178,11 @@ impl StandIn {
             }
         };
         let groups = self.groups();
-        for (group, device) in groups.iter().zip(&self.devices) {
+        for (index, group) in groups.iter().enumerate() {
             if group.is_in(container) {
-                device.function.dma().unmap(iova, size).map_err(errno)?;
+                for device in self.members(index) {
+                    device.function.dma().unmap(iova, size).map_err(errno)?;
+                }
             }
         }
         unmap.size = container.dma.unmap(iova, size).map_err(errno)?;

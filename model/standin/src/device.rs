@@ -54,6 +54,11 @@ impl DeviceState {
         ready.map_err(|error| descriptor::errno_of(&error))
     }
 
+    /// Whether the program has a descriptor of it.
+    pub(crate) fn is_given_away(&self) -> bool {
+        descriptor::is_given_away(self.function.bar_fd())
+    }
+
     /// The last descriptor is closed: off the bus, so that nothing reaches for memory that goes, and reset.
     pub(crate) fn close(&self) {
         if self.is_open.swap(false, Ordering::Relaxed) {

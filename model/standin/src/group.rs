@@ -1,7 +1,8 @@
-//! A group: one function, which it puts into a container.
+//! A group: one function, or with `groups=one` all, which it puts into a container.
 
 use crate::{
-    Answer, card::StandIn, complain, container::Container, descriptor, give, ioctls::*, sysfs, take,
+    Answer, card::StandIn, complain, container::Container, descriptor, device::DeviceState, give, ioctls::*,
+    sysfs, take,
 };
 use std::{
     ffi::{CStr, c_char, c_int},
@@ -10,7 +11,7 @@ use std::{
 };
 use vfio_bindings::bindings::vfio::*;
 
-/// The group of one function.
+/// A group.
 #[derive(Debug)]
 pub(crate) struct Group {
     fd: OwnedFd,
@@ -44,7 +45,7 @@ impl StandIn {
                 if (status.argsz as usize) < size_of::<vfio_group_status>() {
                     return Err(libc::EINVAL);
                 }
-                status.flags = VFIO_GROUP_FLAGS_VIABLE;
+                status.flags = if self.host.viable { VFIO_GROUP_FLAGS_VIABLE } else { 0 };
                 if self.groups()[index].container.is_some() {
                     status.flags |= VFIO_GROUP_FLAGS_CONTAINER_SET;
                 }
@@ -59,7 +60,7 @@ impl StandIn {
                 if groups[index].container.is_none() {
                     return Err(libc::EINVAL);
                 }
-                if descriptor::is_given_away(self.devices[index].function.bar_fd()) {
+                if self.members(index).iter().any(DeviceState::is_given_away) {
                     return Err(libc::EBUSY);
                 }
                 self.leave(&mut groups, index);
@@ -84,11 +85,13 @@ impl StandIn {
             Some(_) => self.container(container).ok_or(libc::EINVAL)?,
         };
         let mut groups = self.groups();
-        if groups[index].container.is_some() {
+        if groups[index].container.is_some() || !self.host.viable {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the program promised the same for the memory that is mapped in the container.
-        unsafe { self.devices[index].function.dma().follow(&container.dma) };
+        for device in self.members(index) {
+            // SAFETY: the program promised the same for the memory that is mapped in the container.
+            unsafe { device.function.dma().follow(&container.dma) };
+        }
         groups[index].container = Some(container);
         Ok(0)
     }
@@ -97,29 +100,40 @@ impl StandIn {
     /// IOMMU.
     pub(crate) fn leave(&self, groups: &mut [Group], index: usize) {
         let Some(container) = groups[index].container.take() else { return };
-        self.devices[index].function.dma().clear();
+        for device in self.members(index) {
+            device.function.dma().clear();
+        }
         if !groups.iter().any(|group| group.is_in(&container)) {
             container.reset();
         }
     }
 
-    fn open_device(&self, index: usize, name: &CStr) -> Answer {
+    /// The devices of a group.
+    pub(crate) fn members(&self, group: usize) -> &[DeviceState] {
+        if self.host.one_group { &self.devices } else { std::slice::from_ref(&self.devices[group]) }
+    }
+
+    fn open_device(&self, group: usize, name: &CStr) -> Answer {
         let groups = self.groups();
-        if !groups[index].container.as_ref().is_some_and(|container| container.has_iommu()) {
+        if !groups[group].container.as_ref().is_some_and(|container| container.has_iommu()) {
             complain("VFIO_GROUP_GET_DEVICE_FD: GROUP_SET_CONTAINER and SET_IOMMU come first");
             return Err(libc::EINVAL);
         }
-        if name.to_bytes() != sysfs::address(index).as_bytes() {
+        let first = if self.host.one_group { 0 } else { group };
+        let named = (first..).zip(self.members(group));
+        let Some((_, device)) =
+            { named }.find(|(index, _)| name.to_bytes() == sysfs::address(*index).as_bytes())
+        else {
             complain(&format!(
                 "VFIO_GROUP_GET_DEVICE_FD: {name:?}; the device here is {}",
-                sysfs::address(index)
+                sysfs::address(first)
             ));
             return Err(libc::ENODEV);
-        }
-        let device = &self.devices[index];
+        };
         // A second descriptor of an open device is the same device.
-        if !descriptor::is_given_away(device.function.bar_fd()) {
+        if !device.is_given_away() {
             device.open()?;
+            self.opened();
         }
         descriptor::give_away(device.function.bar_fd())
     }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `MLX5_MODEL` | options of the card, as `part=cx6,mtu=4096`; with `bar=mapped` UAR pages may be mapped and are watched, with `bar=trapped` stores to whatever is mapped fault and are exact |
 //! | `MLX5_MODEL_TRACE` | a file that gets the card's trace |
+//! | `MLX5_MODEL_HOST` | what else there is, or is wrong, with the computer: `iommu=off`, `groups=one`, `driver=mlx5_core` or `none`, `viable=no`, `group=busy` or `denied`, `memlock=BYTES`, `vendor=8086`, `iommufd=on`, `unplug=MILLISECONDS` |
 //!
 //! When the process ends, the rules that its driver broke are printed, and `model: N violations`.
 //!
@@ -15,6 +16,8 @@
 //! | `libc_calls` | the calls that are interposed |
 //! | `real` | libc's own, found when first needed: interposed calls come before constructors run |
 //! | `sysfs` | the paths, and what is in the files |
+//! | `host` | the computer around the card |
+//! | `listing` | folders, as programs list them |
 //! | `descriptor` | descriptors that pretend |
 //! | `card` | the card, and what its descriptors stand for |
 //! | `container`, `group`, `device`, `irqs` | the ioctls, by kind of descriptor |
@@ -25,9 +28,11 @@ mod container;
 mod descriptor;
 mod device;
 mod group;
+mod host;
 mod ioctls;
 mod irqs;
 mod libc_calls;
+mod listing;
 mod real;
 mod sysfs;
 

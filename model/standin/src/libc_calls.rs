@@ -7,7 +7,7 @@
 
 use crate::{
     card::{self, Kind},
-    device, ioctls,
+    device, ioctls, listing,
     real::real,
     sysfs::{self, Node},
 };
@@ -287,6 +287,58 @@ macro_rules! mmaps {
 mmaps! {
     mmap, c"mmap";
     mmap64, c"mmap64";
+}
+
+/// libc's `opendir`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut c_void {
+    // SAFETY: libc's contract: a C string.
+    let Some(node) = (unsafe { node(path) }) else {
+        return real!(c"opendir", fn(*const c_char) -> *mut c_void, path);
+    };
+    node.names().map(listing::open).unwrap_or_else(|errno| {
+        let _: c_int = answer(Err(errno));
+        std::ptr::null_mut()
+    })
+}
+
+macro_rules! readdirs {
+    ($($name:ident, $c_name:literal;)*) => { $(
+        #[doc = concat!("libc's `", stringify!($name), "`: one type for both, on 64-bit machines.")]
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(dir: *mut c_void) -> *mut libc::dirent64 {
+            if listing::is_ours(dir) {
+                // SAFETY: libc's contract: open, and used by one thread at a time.
+                return unsafe { listing::next(dir) };
+            }
+            real!($c_name, fn(*mut c_void) -> *mut libc::dirent64, dir)
+        }
+    )* };
+}
+
+readdirs! {
+    readdir, c"readdir";
+    readdir64, c"readdir64";
+}
+
+/// libc's `closedir`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
+    if listing::is_ours(dir) {
+        // SAFETY: libc's contract: open, and not used again.
+        unsafe { listing::close(dir) };
+        return 0;
+    }
+    real!(c"closedir", fn(*mut c_void) -> c_int, dir)
 }
 
 /// libc's `munmap`.

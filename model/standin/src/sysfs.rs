@@ -1,18 +1,22 @@
 //! What programs read of the card outside `/dev/vfio`: a folder of sysfs for each function, as
 //! `/sys/bus/pci/devices/0000:01:00.0`. A real device of that address is not seen.
 
-use crate::{card, complain, descriptor};
+use crate::{
+    card, complain, descriptor,
+    host::{Host, host},
+};
 use mlx5_direct::mlx5::pci::VENDOR_ID;
 use std::{
     ffi::{CStr, c_int},
-    fs::File,
+    fs::{self, File},
     io::{Seek, Write},
     os::fd::{IntoRawFd, RawFd},
 };
 
 /// Group of function 0; the next function has the next number.
 const FIRST_GROUP: u32 = 5555;
-const DEVICES: &str = "/sys/bus/pci/devices/";
+const DEVICES: &str = "/sys/bus/pci/devices";
+const GROUPS: &str = "/sys/kernel/iommu_groups/";
 const VFIO: &str = "/dev/vfio/";
 
 /// PCI address of function `index`.
@@ -20,8 +24,8 @@ pub(crate) fn address(index: usize) -> String {
     format!("0000:01:00.{index}")
 }
 
-fn group(index: usize) -> u32 {
-    FIRST_GROUP + index as u32
+fn group(host: &Host, index: usize) -> u32 {
+    if host.one_group { FIRST_GROUP } else { FIRST_GROUP + index as u32 }
 }
 
 /// A path that is ours.
@@ -33,6 +37,8 @@ pub(crate) enum Node {
     Group(usize),
     /// The folder of a function.
     Folder,
+    /// A folder that can be listed, and what is in it.
+    Listing(Vec<String>),
     /// A file in it, and what is in that.
     File(String),
     /// A symbolic link in it, and what it says.
@@ -44,37 +50,66 @@ pub(crate) enum Node {
 /// What a path names, if it is ours.
 pub(crate) fn node(path: &CStr) -> Option<Node> {
     let path = path.to_str().ok()?;
-    if !path.starts_with(VFIO) && !path.starts_with(DEVICES) {
+    if !path.starts_with(VFIO) && !path.starts_with(DEVICES) && !path.starts_with(GROUPS) {
         return None;
     }
     // Options that are wrong are complained of by the open that follows.
     let config = card::config().cloned().unwrap_or_default();
+    let host = host().cloned().unwrap_or_default();
     let n_functions = usize::from(config.ports);
     if let Some(name) = path.strip_prefix(VFIO) {
         if name == "vfio" {
             return Some(Node::Container);
         }
         let index = name.parse::<u32>().ok()?.checked_sub(FIRST_GROUP)? as usize;
-        return (index < n_functions).then_some(Node::Group(index));
+        let n_groups = if host.one_group { 1 } else { n_functions };
+        return (host.iommu && index < n_groups).then_some(Node::Group(index));
+    }
+    if let Some(path) = path.strip_prefix(GROUPS) {
+        let (number, name) = path.split_once('/')?;
+        let number = number.parse::<u32>().ok()?;
+        let members = (0..n_functions).filter(|index| host.iommu && group(&host, *index) == number);
+        let members: Vec<_> = members.map(address).collect();
+        return (name == "devices" && !members.is_empty()).then_some(Node::Listing(members));
     }
     let path = path.strip_prefix(DEVICES)?;
+    if path.is_empty() {
+        return Some(Node::Listing((0..n_functions).map(address).chain(others()).collect()));
+    }
+    let path = path.strip_prefix('/')?;
     let (folder, name) = path.split_once('/').unwrap_or((path, ""));
     let index = folder.strip_prefix("0000:01:00.")?.parse::<usize>().ok()?;
     if index >= n_functions {
         return Some(Node::Missing);
     }
     let hex = |value: u16| Node::File(format!("0x{value:04x}\n"));
+    let text = |text: &str| Node::File(format!("{text}\n"));
     // rdma-core asks for `FOLDER//vendor`.
     Some(match name.trim_start_matches('/') {
         "" => Node::Folder,
-        "vendor" | "subsystem_vendor" => hex(VENDOR_ID),
+        "vendor" | "subsystem_vendor" => hex(host.vendor.unwrap_or(VENDOR_ID)),
         "device" => hex(config.part.device_id()),
-        "class" => Node::File("0x020000\n".into()),
-        "iommu_group" => Node::Link(format!("../../../kernel/iommu_groups/{}", group(index))),
+        "class" => text("0x020000"),
+        "current_link_speed" | "max_link_speed" => text("16.0 GT/s PCIe"),
+        "current_link_width" | "max_link_width" => text("16"),
+        "iommu_group" if host.iommu => {
+            Node::Link(format!("../../../kernel/iommu_groups/{}", group(&host, index)))
+        }
         "subsystem" => Node::Link("../../../bus/pci".into()),
-        "driver" => Node::Link("../../../bus/pci/drivers/vfio-pci".into()),
+        "driver" => match &host.driver {
+            Some(driver) => Node::Link(format!("../../../bus/pci/drivers/{driver}")),
+            None => Node::Missing,
+        },
         _ => Node::Missing,
     })
+}
+
+/// The functions that the computer has besides.
+fn others() -> Vec<String> {
+    // With a dot behind it, the path is not one that is ours.
+    let Ok(entries) = fs::read_dir(format!("{DEVICES}/.")) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with("0000:01:00.")).collect()
 }
 
 impl Node {
@@ -89,9 +124,9 @@ impl Node {
                 written.map_err(|error| descriptor::errno_of(&error))?;
                 Ok(file.into_raw_fd())
             }
-            Self::Folder | Self::Link(_) => {
+            Self::Folder | Self::Link(_) | Self::Listing(_) => {
                 complain(
-                    "a folder of the card's part of /sys was opened, and cannot be listed: only its files can be read",
+                    "a folder of the card's part of /sys was opened by number, and can be listed by opendir only",
                 );
                 Err(libc::ENOTSUP)
             }
@@ -103,9 +138,21 @@ impl Node {
     pub(crate) fn mode(&self) -> Result<libc::mode_t, c_int> {
         match self {
             Self::Container | Self::Group(_) => Ok(libc::S_IFCHR | 0o600),
-            Self::Folder | Self::Link(_) => Ok(libc::S_IFDIR | 0o755),
+            Self::Folder | Self::Link(_) | Self::Listing(_) => Ok(libc::S_IFDIR | 0o755),
             Self::File(_) => Ok(libc::S_IFREG | 0o444),
             Self::Missing => Err(libc::ENOENT),
+        }
+    }
+
+    /// What is in a folder.
+    pub(crate) fn names(&self) -> Result<Vec<String>, c_int> {
+        match self {
+            Self::Listing(names) => Ok(names.clone()),
+            Self::Folder => {
+                Ok(["class", "device", "driver", "iommu_group", "vendor"].map(String::from).into())
+            }
+            Self::Missing => Err(libc::ENOENT),
+            _ => Err(libc::ENOTDIR),
         }
     }
 

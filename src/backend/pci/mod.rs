@@ -6,9 +6,11 @@
 mod eventfd;
 #[cfg(test)]
 pub(crate) mod fake;
+mod vfio;
 mod vfio_user;
 
 pub use eventfd::EventFd;
+pub use vfio::{VFIO_DRIVERS, VfioFunction, VfioOptions};
 pub use vfio_user::VfioUserFunction;
 
 use std::{fmt, io, ops::RangeInclusive, os::fd::BorrowedFd, ptr::NonNull, time::Duration};

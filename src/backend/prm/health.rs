@@ -58,10 +58,18 @@ impl Health {
 
     /// Looks for a fatal state in the registers now.
     pub(super) fn sense(&self) -> Option<Gone> {
-        let function = &*self.function;
-        if function.bar_read32(regs::HEALTH_FW_VER) == regs::ALL_ONES {
+        let has_left = || self.function.bar_read32(regs::HEALTH_FW_VER) == regs::ALL_ONES;
+        if has_left() {
             return Some(Gone::Pci);
         }
+        let fatal = self.sense_registers();
+        // Whatever a function seems to say while it is pulled out, it does not say.
+        if fatal.is_some() && has_left() { Some(Gone::Pci) } else { fatal }
+    }
+
+    /// What the registers of a function on the bus say.
+    fn sense_registers(&self) -> Option<Gone> {
+        let function = &*self.function;
         let interface = CmdqAddrLSz::from_bytes(regs::read(function, regs::CMDQ_ADDR_L_SZ)).nic_interface();
         if interface != NicInterface::FULL {
             return Some(Gone::NicInterface(interface));

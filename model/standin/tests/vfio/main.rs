@@ -1,6 +1,7 @@
 //! What a program sees of the stand-in, ioctl by ioctl.
 
 mod dma;
+mod driver;
 mod irqs;
 mod open;
 mod region;

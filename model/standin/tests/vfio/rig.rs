@@ -22,13 +22,18 @@ fn library() -> PathBuf {
 /// Runs `body` in a process of its own on a card with these options, and gives back what that said on standard error.
 /// The caller's own test is the one that is named.
 pub(crate) fn on_card(name: &str, options: &str, body: impl FnOnce()) -> String {
+    on_host(name, options, "", body)
+}
+
+/// The same in a computer that is set up as `host` says.
+pub(crate) fn on_host(name: &str, options: &str, host: &str, body: impl FnOnce()) -> String {
     if env::var_os(INSIDE).is_some() {
         body();
         return String::new();
     }
     let child = Command::new(env::current_exe().expect("path of this program"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .envs([(INSIDE, "1"), ("MLX5_MODEL", options)])
+        .envs([(INSIDE, "1"), ("MLX5_MODEL", options), ("MLX5_MODEL_HOST", host)])
         .env("LD_PRELOAD", library())
         .output()
         .expect("the test program runs");
