@@ -97,6 +97,8 @@ pub enum Error {
 pub enum Gone {
     /// Registers read all ones: the function has left the bus.
     Pci,
+    /// The kernel wants the function back: somebody unbinds or removes it.
+    Released,
     /// The health counter stands still.
     HealthCounter {
         /// The value it stands at.
@@ -206,6 +208,12 @@ impl fmt::Display for Gone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pci => write!(f, "its registers read all ones; check the slot, then open it again"),
+            Self::Released => {
+                write!(
+                    f,
+                    "the kernel wants the function back, since somebody unbinds or removes it; close it"
+                )
+            }
             Self::HealthCounter { counter, misses } => write!(
                 f,
                 "its health counter stood at 0x{counter:x} for {misses} readings; reset the function"

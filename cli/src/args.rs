@@ -24,6 +24,10 @@ pub(crate) enum Command {
     Bw(Traffic),
     /// Show a device as ibv_devinfo -v does: firmware, limits, ports, GIDs
     Info(Info),
+    /// List the mlx5 devices of this computer, and what each is bound to
+    List(List),
+    /// Look for what keeps a device from working, and say what helps; exit code 1 if something does
+    Doctor(Doctor),
     /// The software ConnectX, for other programs
     #[command(subcommand)]
     Model(ModelCommand),
@@ -93,6 +97,23 @@ pub(crate) struct Info {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The device, which is opened for a moment if nothing speaks against it. Without it, all of this computer are looked
+    /// at, and none is opened
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
 }
 
 /// Arguments of `pingpong`.

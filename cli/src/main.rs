@@ -5,6 +5,7 @@
 
 mod args;
 mod device;
+mod doctor;
 mod endpoint;
 mod explain;
 mod failure;
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
         Command::Lat(args) => run::lat(args, &mut out),
         Command::Bw(args) => run::bw(args, &mut out),
         Command::Info(args) => info::info(args, &mut out),
+        Command::List(args) => doctor::list(args, &mut out),
+        Command::Doctor(args) => doctor::doctor(args, &mut out),
         Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
         Command::Model(ModelCommand::Run(args)) => model::run(args),
     };

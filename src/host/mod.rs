@@ -1,6 +1,7 @@
 //! What this computer has: its PCI functions, which driver each is bound to, and limits of this process.
 #![forbid(unsafe_code)]
 
+pub mod doctor;
 mod pci;
 
 pub use pci::{NotAnAddress, PciAddress, PciDevice, PcieLink};

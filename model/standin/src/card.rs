@@ -9,6 +9,7 @@ use crate::{
     device::DeviceState,
     group::Group,
     host::{self, Host},
+    iommufd::Iommufd,
 };
 use mlx5_model::{Model, ModelConfig, config::Drive};
 use std::{
@@ -28,7 +29,9 @@ pub(crate) enum Kind {
     Container(Arc<Container>),
     /// `/dev/vfio/N`, by function.
     Group(usize),
-    /// What GROUP_GET_DEVICE_FD gives, by function.
+    /// An opened `/dev/iommu`.
+    Iommufd(Arc<Iommufd>),
+    /// What GROUP_GET_DEVICE_FD gives, and an opened `/dev/vfio/devices/vfioN`, by function.
     Device(usize),
 }
 
@@ -128,6 +131,26 @@ impl StandIn {
         Ok(given)
     }
 
+    /// Opens `/dev/iommu`, which is a new one each time.
+    pub(crate) fn open_iommufd(&self) -> Result<RawFd, c_int> {
+        let iommufd = Arc::new(Iommufd::new()?);
+        let given = descriptor::give_away(iommufd.fd())?;
+        let inode = descriptor::inode(given).ok_or(libc::EBADF)?;
+        let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
+        descriptors.insert(inode, Kind::Iommufd(iommufd));
+        Ok(given)
+    }
+
+    /// Opens a device by its own file.
+    pub(crate) fn open_cdev(&self, index: usize) -> Result<RawFd, c_int> {
+        self.settle();
+        let device = self.devices.get(index).ok_or(libc::ENOENT)?;
+        if self.host.group_errno != 0 {
+            return Err(self.host.group_errno);
+        }
+        descriptor::give_away(device.function.bar_fd())
+    }
+
     /// Opens a group, which one program at a time can.
     pub(crate) fn open_group(&self, index: usize) -> Result<RawFd, c_int> {
         self.settle();
@@ -168,11 +191,23 @@ impl StandIn {
                 self.leave(&mut groups, index);
             }
         }
+        for (index, device) in self.devices.iter().enumerate() {
+            if !device.is_given_away()
+                && let Some(iommufd) = device.iommufd().take()
+            {
+                iommufd.forget(index);
+                device.function.dma().clear();
+            }
+        }
         let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
         let is_gone = |_: &Inode, kind: &mut Kind| match kind {
             Kind::Container(container) => {
                 !groups.iter().any(|group| group.is_in(container))
                     && !descriptor::is_given_away(container.fd())
+            }
+            // A device that is bound keeps it.
+            Kind::Iommufd(iommufd) => {
+                Arc::strong_count(iommufd) == 1 && !descriptor::is_given_away(iommufd.fd())
             }
             _ => false,
         };

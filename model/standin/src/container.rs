@@ -58,7 +58,7 @@ fn errno(error: MapError) -> c_int {
 }
 
 /// Whether the whole range is mapped in this process, as pinning it finds out.
-fn is_mapped(memory: u64, len_bytes: u64) -> bool {
+pub(crate) fn is_mapped(memory: u64, len_bytes: u64) -> bool {
     const CHUNK_BYTES: u64 = 64 << 20;
     let mut residency = vec![0u8; (len_bytes.min(CHUNK_BYTES) / 4096) as usize];
     (0..len_bytes).step_by(CHUNK_BYTES as usize).all(|at| {

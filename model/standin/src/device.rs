@@ -1,6 +1,6 @@
 //! The device: its ioctls, and its registers and config space as read, written and mapped through the descriptor.
 
-use crate::{Answer, complain, descriptor, give, ioctls::*, irqs, irqs::Vectors, take};
+use crate::{Answer, complain, descriptor, give, ioctls::*, iommufd::Iommufd, irqs, irqs::Vectors, take};
 use mlx5_direct::{backend::pci::PciFunction, mlx5::pci::PciCommand};
 use mlx5_model::{
     ModelFunction,
@@ -10,7 +10,7 @@ use std::{
     ffi::c_int,
     ptr::NonNull,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -29,6 +29,8 @@ pub(crate) struct DeviceState {
     pub(crate) function: Arc<ModelFunction>,
     vectors: Vectors,
     is_open: AtomicBool,
+    /// What it is bound to if it was opened by its own file.
+    iommufd: Mutex<Option<Arc<Iommufd>>>,
 }
 
 fn region_len_bytes(function: &ModelFunction, index: u32) -> u64 {
@@ -41,7 +43,12 @@ fn region_len_bytes(function: &ModelFunction, index: u32) -> u64 {
 
 impl DeviceState {
     pub(crate) fn new(function: Arc<ModelFunction>) -> Self {
-        Self { function, vectors: Vectors::default(), is_open: AtomicBool::new(false) }
+        Self {
+            function,
+            vectors: Vectors::default(),
+            is_open: AtomicBool::new(false),
+            iommufd: Mutex::default(),
+        }
     }
 
     /// A device is reset when it is opened, and its registers answer: the kernel has turned memory on, and left bus
@@ -52,6 +59,11 @@ impl DeviceState {
         let ready =
             self.function.reset().and_then(|()| self.function.config_write(PciCommand::OFFSET, &memory));
         ready.map_err(|error| descriptor::errno_of(&error))
+    }
+
+    /// What it is bound to.
+    pub(crate) fn iommufd(&self) -> MutexGuard<'_, Option<Arc<Iommufd>>> {
+        self.iommufd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the program has a descriptor of it.

@@ -26,6 +26,8 @@ pub(crate) const DEVICE_SET_IRQS: u32 = number(10);
 pub(crate) const DEVICE_RESET: u32 = number(11);
 pub(crate) const DEVICE_GET_PCI_HOT_RESET_INFO: u32 = number(12);
 pub(crate) const DEVICE_FEATURE: u32 = number(17);
+pub(crate) const DEVICE_BIND_IOMMUFD: u32 = number(18);
+pub(crate) const DEVICE_ATTACH_IOMMUFD_PT: u32 = number(19);
 
 /// Whether the argument is an address, not a number or nothing.
 pub(crate) fn takes_address(request: u32) -> bool {

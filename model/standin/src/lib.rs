@@ -20,7 +20,7 @@
 //! | `listing` | folders, as programs list them |
 //! | `descriptor` | descriptors that pretend |
 //! | `card` | the card, and what its descriptors stand for |
-//! | `container`, `group`, `device`, `irqs` | the ioctls, by kind of descriptor |
+//! | `container`, `group`, `iommufd`, `device`, `irqs` | the ioctls, by kind of descriptor |
 //! | `ioctls` | their numbers |
 
 mod card;
@@ -30,6 +30,7 @@ mod device;
 mod group;
 mod host;
 mod ioctls;
+mod iommufd;
 mod irqs;
 mod libc_calls;
 mod listing;
@@ -83,7 +84,7 @@ macro_rules! plain {
         unsafe impl Plain for $ty {}
     )* };
 }
-plain!(u32 i32);
+plain!(u32 i32 u64);
 
 use vfio_bindings::bindings::vfio;
 plain!(

@@ -76,7 +76,12 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
         match kind {
             Kind::Container(container) => card.container_ioctl(&container, request, argument),
             Kind::Group(index) => card.group_ioctl(index, request, argument),
-            Kind::Device(index) => card.devices[index].ioctl(request, argument),
+            Kind::Iommufd(iommufd) => card.iommufd_ioctl(&iommufd, request, argument),
+            Kind::Device(index) => match request {
+                ioctls::DEVICE_BIND_IOMMUFD => card.bind_iommufd(index, argument),
+                ioctls::DEVICE_ATTACH_IOMMUFD_PT => card.attach_iommufd(index, argument),
+                _ => card.devices[index].ioctl(request, argument),
+            },
         }
     })
 }

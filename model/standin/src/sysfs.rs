@@ -18,6 +18,7 @@ const FIRST_GROUP: u32 = 5555;
 const DEVICES: &str = "/sys/bus/pci/devices";
 const GROUPS: &str = "/sys/kernel/iommu_groups/";
 const VFIO: &str = "/dev/vfio/";
+const IOMMUFD: &str = "/dev/iommu";
 
 /// PCI address of function `index`.
 pub(crate) fn address(index: usize) -> String {
@@ -35,6 +36,10 @@ pub(crate) enum Node {
     Container,
     /// `/dev/vfio/N`, by function.
     Group(usize),
+    /// `/dev/iommu`.
+    Iommufd,
+    /// `/dev/vfio/devices/vfioN`, by function.
+    Cdev(usize),
     /// The folder of a function.
     Folder,
     /// A folder that can be listed, and what is in it.
@@ -50,6 +55,9 @@ pub(crate) enum Node {
 /// What a path names, if it is ours.
 pub(crate) fn node(path: &CStr) -> Option<Node> {
     let path = path.to_str().ok()?;
+    if path == IOMMUFD {
+        return host().is_ok_and(|host| host.iommufd).then_some(Node::Iommufd);
+    }
     if !path.starts_with(VFIO) && !path.starts_with(DEVICES) && !path.starts_with(GROUPS) {
         return None;
     }
@@ -60,6 +68,10 @@ pub(crate) fn node(path: &CStr) -> Option<Node> {
     if let Some(name) = path.strip_prefix(VFIO) {
         if name == "vfio" {
             return Some(Node::Container);
+        }
+        if let Some(index) = name.strip_prefix("devices/vfio") {
+            let index = index.parse().ok().filter(|index| *index < n_functions)?;
+            return host.iommufd.then_some(Node::Cdev(index));
         }
         let index = name.parse::<u32>().ok()?.checked_sub(FIRST_GROUP)? as usize;
         let n_groups = if host.one_group { 1 } else { n_functions };
@@ -95,6 +107,7 @@ pub(crate) fn node(path: &CStr) -> Option<Node> {
         "iommu_group" if host.iommu => {
             Node::Link(format!("../../../kernel/iommu_groups/{}", group(&host, index)))
         }
+        "vfio-dev" if host.iommufd => Node::Listing(vec![format!("vfio{index}")]),
         "subsystem" => Node::Link("../../../bus/pci".into()),
         "driver" => match &host.driver {
             Some(driver) => Node::Link(format!("../../../bus/pci/drivers/{driver}")),
@@ -118,6 +131,8 @@ impl Node {
         match self {
             Self::Container => card::open()?.open_container(),
             Self::Group(index) => card::open()?.open_group(*index),
+            Self::Iommufd => card::open()?.open_iommufd(),
+            Self::Cdev(index) => card::open()?.open_cdev(*index),
             Self::File(text) => {
                 let mut file = File::from(descriptor::memfd(c"mlx5-sysfs")?);
                 let written = file.write_all(text.as_bytes()).and_then(|()| file.rewind());
@@ -137,7 +152,7 @@ impl Node {
     /// Kind and permissions, as `stat` gives them: links are followed.
     pub(crate) fn mode(&self) -> Result<libc::mode_t, c_int> {
         match self {
-            Self::Container | Self::Group(_) => Ok(libc::S_IFCHR | 0o600),
+            Self::Container | Self::Group(_) | Self::Iommufd | Self::Cdev(_) => Ok(libc::S_IFCHR | 0o600),
             Self::Folder | Self::Link(_) | Self::Listing(_) => Ok(libc::S_IFDIR | 0o755),
             Self::File(_) => Ok(libc::S_IFREG | 0o444),
             Self::Missing => Err(libc::ENOENT),

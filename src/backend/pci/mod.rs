@@ -10,7 +10,8 @@ mod vfio;
 mod vfio_user;
 
 pub use eventfd::EventFd;
-pub use vfio::{VFIO_DRIVERS, VfioFunction, VfioOptions};
+pub(crate) use vfio::problem as vfio_problem;
+pub use vfio::{VFIO_DRIVERS, VfioApi, VfioFunction, VfioOptions};
 pub use vfio_user::VfioUserFunction;
 
 use std::{fmt, io, ops::RangeInclusive, os::fd::BorrowedFd, ptr::NonNull, time::Duration};
@@ -72,6 +73,11 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
 
     /// Signals `eventfd` on each interrupt of `vector`, or nothing more if `None`.
     fn set_irq(&self, vector: u16, eventfd: Option<BorrowedFd<'_>>) -> io::Result<()>;
+
+    /// Whether the host wants the function back, and waits until it is closed.
+    fn is_wanted_back(&self) -> bool {
+        false
+    }
 
     /// Function-level reset: the device forgets everything.
     fn reset(&self) -> io::Result<()>;

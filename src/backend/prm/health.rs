@@ -58,6 +58,9 @@ impl Health {
 
     /// Looks for a fatal state in the registers now.
     pub(super) fn sense(&self) -> Option<Gone> {
+        if self.function.is_wanted_back() {
+            return Some(Gone::Released);
+        }
         let has_left = || self.function.bar_read32(regs::HEALTH_FW_VER) == regs::ALL_ONES;
         if has_left() {
             return Some(Gone::Pci);

@@ -3,12 +3,18 @@
 use crate::rig::{is_inside, on_card, on_host};
 use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Error, Events, Gone, Mr, Qp, QpInit,
-    backend::prm::OpenOptions,
+    backend::{
+        pci::{VfioApi, VfioFunction, VfioOptions},
+        prm::OpenOptions,
+    },
     device::{self, DeviceName},
     host::Host,
     queue::{Flags, Lease},
 };
-use std::time::{Duration, Instant};
+use std::{
+    fs::{self, File},
+    time::{Duration, Instant},
+};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const FIRST: &str = "vfio:0000:01:00.0";
@@ -160,6 +166,47 @@ fn one_group_two_functions() {
     assert!(clean(&said), "{said}");
 }
 
+/// By iommufd: one function; both, each with an address space of its own; both in one group, and one space.
+#[test]
+fn by_iommufd() {
+    for host in ["iommufd=on", "iommufd=on,groups=one"] {
+        let said = on_host("driver::by_iommufd", "ports=2", host, || {
+            let by_iommufd = VfioOptions { api: VfioApi::Iommufd, ..VfioOptions::default() };
+            let open = |address: &str| {
+                let function =
+                    VfioFunction::open(address.parse().expect("address"), &by_iommufd).expect("open");
+                Context::open(function, OpenOptions::default()).expect("bring-up")
+            };
+            for _ in 0..2 {
+                let contexts = ["0000:01:00.0", "0000:01:00.1"].map(open);
+                traffic([&contexts[0], &contexts[1]], true);
+                refused(SECOND, &["this process has 0000:01:00.1 open already"]);
+                let [first, second] = contexts;
+                drop(first);
+                traffic([&second, &second], false);
+            }
+        });
+        assert!(clean(&said), "{said}");
+    }
+}
+
+/// Without being asked for: chosen where it is, and its errors are as clear as the group's.
+#[test]
+fn iommufd_is_chosen() {
+    let said = on_host("driver::iommufd_is_chosen", "", "iommufd=on", || {
+        let context = open(FIRST).expect("open");
+        // The group's file is the same device's.
+        let group = File::options().read(true).write(true).open("/dev/vfio/5555").expect("group");
+        let links: Vec<_> = fs::read_dir("/proc/self/fd").expect("descriptors").collect();
+        let targets = links.into_iter().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        let n_iommufd = targets.filter(|target| target.to_string_lossy().contains("mlx5-iommufd")).count();
+        // The program's, and the stand-in's own.
+        assert_eq!(n_iommufd, 2);
+        drop((group, context));
+    });
+    assert!(clean(&said), "{said}");
+}
+
 /// A device that is open, or whose group another process has, says so.
 #[test]
 fn l_one_owner() {
@@ -200,20 +247,26 @@ misuse! {
     iommu_off: "iommu=off", FIRST, ["no IOMMU group", "intel_iommu=on"];
     group_busy: "group=busy", FIRST, ["/dev/vfio/5555 does not open", "Device or resource busy", "fuser -v"];
     group_denied: "group=denied", FIRST, ["/dev/vfio/5555 does not open", "Permission denied", "chown"];
+    file_denied: "iommufd=on,group=denied", FIRST, ["/dev/vfio/devices/vfio0 does not open", "chown"];
+    file_busy: "iommufd=on,group=busy", FIRST, ["/dev/vfio/devices/vfio0 does not open", "fuser -v"];
     group_not_viable: "viable=no", FIRST, ["group 5555 of 0000:01:00.0 is not viable", "vfio-pci"];
 }
 
 /// Locked memory is limited: the error has the numbers. What had been mapped is unmapped.
 #[test]
 fn tiny_memlock() {
-    on_host("driver::tiny_memlock", "", "memlock=65536", || {
-        let text = open(FIRST).expect_err("must be refused").to_string();
-        for word in ["for DMA", "Cannot allocate memory", "the limit is", "ulimit -l"] {
-            assert!(text.contains(word), "`{word}` is not in: {text}");
-        }
-        // Nothing stays behind: it fails at the same place again.
-        assert_eq!(open(FIRST).expect_err("again").to_string(), text);
-    });
+    for host in ["memlock=65536", "memlock=65536,iommufd=on"] {
+        on_host("driver::tiny_memlock", "", host, tiny_memlock_says);
+    }
+}
+
+fn tiny_memlock_says() {
+    let text = open(FIRST).expect_err("must be refused").to_string();
+    for word in ["for DMA", "Cannot allocate memory", "the limit is", "ulimit -l"] {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+    // Nothing stays behind: it fails at the same place again.
+    assert_eq!(open(FIRST).expect_err("again").to_string(), text);
 }
 
 /// The card is pulled out in the middle of traffic: registers read all ones, and everything that waits ends.

@@ -1,9 +1,9 @@
 //! An IOMMU group as this process has it: functions in it share one address space, whichever way it is made.
 #![forbid(unsafe_code)]
 
-use super::{problem, type1::Type1};
+use super::{VfioApi, iommu::Iommu, problem};
 use crate::{
-    Result,
+    Error, Result,
     backend::dma::PAGE_BYTES,
     host::{Host, PciAddress, PciDevice},
 };
@@ -17,7 +17,7 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Group {
     number: u32,
-    iommu: Type1,
+    iommu: Iommu,
     ranges: Vec<RangeInclusive<u64>>,
     /// All functions in the group, sorted.
     members: Vec<PciAddress>,
@@ -34,17 +34,19 @@ pub(super) struct Membership {
 }
 
 impl Group {
-    fn open(host: &Host, device: &PciDevice, number: u32) -> Result<Self> {
-        let iommu = Type1::open(host, device, number)?;
+    /// Opens the group together with a function of it, with which its addresses are known.
+    fn open(host: &Host, device: &PciDevice, number: u32, api: VfioApi) -> Result<(Self, File)> {
+        let iommu = Iommu::open(host, device, number, api)?;
+        let file = iommu.device(host, device)?;
         let (ranges, page_sizes) =
-            iommu.iova().map_err(|source| crate::Error::os("asking the IOMMU for its addresses", source))?;
+            iommu.iova().map_err(|source| Error::os("asking the IOMMU for its addresses", source))?;
         if page_sizes.trailing_zeros() > PAGE_BYTES.trailing_zeros() {
             return Err(problem::large_pages(page_sizes));
         }
         let mut members: Vec<_> = device.companions(host).into_iter().map(|(address, _)| address).collect();
         members.push(device.address);
         members.sort_unstable();
-        Ok(Self { number, iommu, ranges, members })
+        Ok((Self { number, iommu, ranges, members }, file))
     }
 
     /// The addresses that are `address`'s among those of the group. Each function allocates by itself, so each
@@ -65,28 +67,26 @@ impl Group {
 
 impl Membership {
     /// Opens a function, and its group if no other function of it is open.
-    pub(super) fn open(host: &Host, device: &PciDevice, number: u32) -> Result<(Self, File)> {
+    pub(super) fn open(host: &Host, device: &PciDevice, number: u32, api: VfioApi) -> Result<(Self, File)> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let address = device.address;
-        let at = match open.iter().position(|(group, _)| group.number == number) {
-            Some(at) if open[at].1.contains(&address) => return Err(problem::opened_twice(address)),
-            Some(at) => at,
+        let (group, file) = match open.iter_mut().find(|(group, _)| group.number == number) {
+            Some((_, functions)) if functions.contains(&address) => {
+                return Err(problem::opened_twice(address));
+            }
+            Some((group, functions)) => {
+                let file = group.iommu.device(host, device)?;
+                functions.push(address);
+                (Arc::clone(group), file)
+            }
             None => {
-                open.push((Arc::new(Group::open(host, device, number)?), Vec::new()));
-                open.len() - 1
+                let (group, file) = Group::open(host, device, number, api)?;
+                let group = Arc::new(group);
+                open.push((Arc::clone(&group), vec![address]));
+                (group, file)
             }
         };
-        let (group, functions) = &mut open[at];
-        match group.iommu.device(address) {
-            Ok(file) => {
-                functions.push(address);
-                Ok((Self { group: Some(Arc::clone(group)), address }, file))
-            }
-            Err(error) => {
-                open.retain(|(_, functions)| !functions.is_empty());
-                Err(error)
-            }
-        }
+        Ok((Self { group: Some(group), address }, file))
     }
 
     /// The addresses that the function may use.
@@ -95,7 +95,7 @@ impl Membership {
     }
 
     /// The address space.
-    pub(super) fn iommu(&self) -> &Type1 {
+    pub(super) fn iommu(&self) -> &Iommu {
         &self.group().iommu
     }
 

@@ -25,6 +25,18 @@ pub(super) const DEVICE_RESET: libc::c_ulong = vfio(11);
 pub(super) const IOMMU_GET_INFO: libc::c_ulong = vfio(12);
 pub(super) const IOMMU_MAP_DMA: libc::c_ulong = vfio(13);
 pub(super) const IOMMU_UNMAP_DMA: libc::c_ulong = vfio(14);
+pub(super) const DEVICE_BIND_IOMMUFD: libc::c_ulong = vfio(18);
+pub(super) const DEVICE_ATTACH_IOMMUFD_PT: libc::c_ulong = vfio(19);
+
+/// `_IO(';', 0x80 + n)`.
+const fn iommufd(n: u32) -> libc::c_ulong {
+    ((VFIO_TYPE as u32) << 8 | (0x80 + n)) as libc::c_ulong
+}
+
+pub(super) const IOAS_ALLOC: libc::c_ulong = iommufd(1);
+pub(super) const IOAS_IOVA_RANGES: libc::c_ulong = iommufd(4);
+pub(super) const IOAS_MAP: libc::c_ulong = iommufd(5);
+pub(super) const IOAS_UNMAP: libc::c_ulong = iommufd(6);
 
 /// Calls an ioctl that takes the address of a structure.
 ///

@@ -3,7 +3,9 @@
 //! | room | what is in it |
 //! |---|---|
 //! | `group` | the IOMMU group as this process has it, shared by functions in it |
-//! | `type1` | container and group: the IOMMU by `/dev/vfio/vfio` |
+//! | `iommu` | an address space, made in one of two ways: |
+//! | `type1` | container and group, by `/dev/vfio/vfio` |
+//! | `iommufd` | `/dev/iommu`, and a file for each device |
 //! | `region` | BAR0 and config space |
 //! | `irqs` | MSI-X |
 //! | `ioctl` | numbers, calls, capability chains |
@@ -14,12 +16,14 @@
 
 mod group;
 mod ioctl;
+mod iommu;
+mod iommufd;
 mod irqs;
 pub(crate) mod problem;
 mod region;
 mod type1;
 
-use super::{BarMapping, PciFunction};
+use super::{BarMapping, EventFd, PciFunction};
 use crate::{
     Error, Result, doorbell,
     host::{Host, PciAddress, PciDevice},
@@ -47,9 +51,23 @@ const RESET_PATIENCE: Duration = Duration::from_secs(5);
 /// Drivers through which a function can be opened.
 pub const VFIO_DRIVERS: [&str; 2] = ["vfio-pci", "mlx5_vfio_pci"];
 
+/// Which of the kernel's two interfaces to open a function by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VfioApi {
+    /// iommufd if the kernel has it for the function and this process may use it; else the group.
+    #[default]
+    Auto,
+    /// Container and group: `/dev/vfio/vfio`, `/dev/vfio/N`.
+    Group,
+    /// iommufd: `/dev/iommu`, `/dev/vfio/devices/vfioN`.
+    Iommufd,
+}
+
 /// How a function is opened over VFIO.
 #[derive(Debug, Clone)]
 pub struct VfioOptions {
+    /// The kernel's interface.
+    pub api: VfioApi,
     /// Most MSI-X vectors to take from the kernel: one for the control path, and one for each completion channel.
     pub max_vectors: u16,
     /// Maps UAR pages with write-combining where sysfs offers it (`resource0_wc`).
@@ -58,7 +76,7 @@ pub struct VfioOptions {
 
 impl Default for VfioOptions {
     fn default() -> Self {
-        Self { max_vectors: 64, write_combining: true }
+        Self { api: VfioApi::Auto, max_vectors: 64, write_combining: true }
     }
 }
 
@@ -71,6 +89,8 @@ pub struct VfioFunction {
     bar0: Bar0,
     config: Region,
     n_vectors: u16,
+    /// Readable when the kernel wants the device back.
+    release_requests: Option<EventFd>,
     has_reset: bool,
     membership: Membership,
 }
@@ -101,7 +121,7 @@ impl VfioFunction {
         if host.text(&format!("/sys/kernel/iommu_groups/{group}/name")).as_deref() == Some("vfio-noiommu") {
             return Err(problem::noiommu_mode(address, group));
         }
-        let (membership, device) = Membership::open(host, &found, group)?;
+        let (membership, device) = Membership::open(host, &found, group, options.api)?;
         let failed = |what: &'static str| move |source| Error::os(format!("{address}: {what}"), source);
         let mut info =
             vfio_device_info { argsz: size_of::<vfio_device_info>() as u32, ..vfio_device_info::default() };
@@ -114,8 +134,10 @@ impl VfioFunction {
         let vectors = irqs::n_vectors(&device).map_err(failed("VFIO_DEVICE_GET_IRQ_INFO"))?;
         let vectors = irqs::enable(&device, vectors.min(options.max_vectors.into()));
         let vectors = vectors.map_err(failed("turning MSI-X on"))?;
+        let release_requests = irqs::release_requests(&device).map_err(failed("listening to the kernel"))?;
         Ok(Arc::new(Self {
             address,
+            release_requests,
             bar0,
             config,
             // Cut to `max_vectors`, which has 16 bits.
@@ -206,6 +228,11 @@ impl PciFunction for VfioFunction {
             ));
         }
         irqs::set_one(&self.device, vector, eventfd)
+    }
+
+    fn is_wanted_back(&self) -> bool {
+        let requests = self.release_requests.as_ref();
+        requests.is_some_and(|requests| requests.wait(Duration::ZERO).unwrap_or(false))
     }
 
     fn reset(&self) -> io::Result<()> {

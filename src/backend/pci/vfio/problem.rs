@@ -72,7 +72,12 @@ pub(crate) fn other_driver(device: &PciDevice) -> (String, String) {
 
 /// A file of `/dev` does not open.
 pub(super) fn open(path: &str, source: io::Error) -> Error {
-    let remedy = match source.raw_os_error() {
+    Error::host(format!("{path} does not open"), remedy_for_open(path, &source), source)
+}
+
+/// What helps when a file of `/dev` does not open.
+pub(crate) fn remedy_for_open(path: &str, source: &io::Error) -> String {
+    match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
             "this process may not use it: run as root, or as root once: chown {} {path} (a udev rule keeps it: \
              SUBSYSTEM==\"vfio\", OWNER=\"…\")",
@@ -82,12 +87,11 @@ pub(super) fn open(path: &str, source: io::Error) -> Error {
             "a group is one process's at a time and another has it: `fuser -v {path}` names it; end it, or use another \
              function"
         ),
-        Some(libc::ENOENT) => "as root: modprobe vfio-pci".into(),
+        Some(libc::ENOENT) => "as root: modprobe vfio-pci, and bind the function to it".into(),
         Some(libc::ENODEV) => "the driver behind it is not ready: as root: modprobe vfio-pci".into(),
         Some(libc::EMFILE) => "raise the limit on open files: ulimit -n".into(),
         _ => "look at the kernel's log (dmesg)".into(),
-    };
-    Error::host(format!("{path} does not open"), remedy, source)
+    }
 }
 
 /// Whom a file of `/dev/vfio` should belong to.
@@ -182,12 +186,10 @@ pub(super) fn map(source: &io::Error, len_bytes: usize) -> io::Error {
     let text = match source.raw_os_error() {
         Some(libc::ENOMEM) => {
             let host = Host::default();
-            let limit = memlock_limit(&host);
+            let limit = memlock_bytes(&host).map_or("none".into(), |bytes| format!("{bytes} bytes"));
             let locked = host.number("/proc/self/status", "VmLck").unwrap_or(0) << 10;
             format!(
-                "{source}: memory for DMA is locked, {locked} bytes are, and the limit is {limit}; raise it: ulimit -l \
-                 unlimited (as root, or in /etc/security/limits.conf; LimitMEMLOCK=infinity of a systemd unit), or give the \
-                 program CAP_IPC_LOCK"
+                "{source}: memory for DMA is locked; {locked} bytes are, and the limit is {limit}; {RAISE_MEMLOCK}"
             )
         }
         Some(libc::ENOSPC) => format!(
@@ -200,12 +202,14 @@ pub(super) fn map(source: &io::Error, len_bytes: usize) -> io::Error {
     io::Error::new(source.kind(), text)
 }
 
-/// How much memory this process may lock.
-pub(crate) fn memlock_limit(host: &Host) -> String {
-    let limits = host.text("/proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
-    match line.and_then(|line| line.split_whitespace().next()) {
-        Some("unlimited") | None => "unlimited".into(),
-        Some(bytes) => format!("{bytes} bytes"),
-    }
+/// How to lock more.
+pub(crate) const RAISE_MEMLOCK: &str = "raise the limit: ulimit -l unlimited (as root, or in /etc/security/limits.conf; \
+    LimitMEMLOCK=infinity of a systemd unit), or give the program CAP_IPC_LOCK";
+
+/// How much memory this process may lock; `None` if there is no limit.
+pub(crate) fn memlock_bytes(host: &Host) -> Option<u64> {
+    let limits = host.text("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+    // "unlimited" is no number.
+    line.split_whitespace().next()?.parse().ok()
 }
