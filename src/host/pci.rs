@@ -122,7 +122,8 @@ impl PciDevice {
         let width = |name| file(name)?.parse().ok();
         let pcie = || {
             Some(PcieLink {
-                speed: file("current_link_speed")?,
+                // A function that is part of the root complex has no link.
+                speed: file("current_link_speed").filter(|speed| !speed.starts_with("Unknown"))?,
                 width: width("current_link_width")?,
                 max_speed: file("max_link_speed")?,
                 max_width: width("max_link_width")?,

@@ -247,13 +247,17 @@ pub(crate) fn check_message(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{device::Device, plan::Measure, plan::Plan};
+    use crate::{
+        device::{Device, options},
+        plan::{Measure, Plan},
+    };
     use mlx5_model::Model;
 
     /// Last bytes repeat every 255 messages, and places every batch.
     #[test]
     fn a_batch_of_before_is_not_taken_for_one_that_comes() {
-        let device = Device::on(Model::new("".parse().unwrap()).unwrap(), Duration::from_secs(10)).unwrap();
+        let device =
+            Device::on(Model::new("".parse().unwrap()).unwrap(), &options(Duration::from_secs(10))).unwrap();
         let plan = Plan {
             op: Op::Write,
             size: 8,
