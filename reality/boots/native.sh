@@ -13,3 +13,6 @@ else
     beside "rdma-core's VFIO provider, all of BAR0 mapped: RC by DevX, SEND, WRITE, READ" reality/native/run part=cx5,bar=mapped
     beside "rdma-core's VFIO provider, stores trapped: RC by DevX, SEND, WRITE, READ" reality/native/run part=cx6,bar=trapped
 fi
+
+# Our own driver over VFIO: cards of two processes, with a wire between them.
+beside "our driver over VFIO, two processes: every operation of lat and bw" reality/native/two_hosts "$ports"

@@ -40,7 +40,11 @@ pub(crate) fn prepare(half: &mut Half<'_>) -> Result<Vec<u8>, Failure> {
 /// The end that asks: runs `plan.iters` requests. `inline` is what [`prepare`] gave.
 pub(crate) fn ask(half: &mut Half<'_>, inline: &[u8]) -> Result<Rate, Failure> {
     let plan = half.end.plan.clone();
-    let mut progress = Progress::new(format!("bw {} {} B", plan.op.name(), plan.size), plan.iters);
+    let mut progress = Progress::new(
+        format!("bw {} {} B", plan.op.name(), plan.size),
+        plan.iters,
+        std::slice::from_ref(&half.end),
+    );
     let mut patience = Patience::new(half);
     let start = Instant::now();
     let time = loop {
@@ -50,7 +54,7 @@ pub(crate) fn ask(half: &mut Half<'_>, inline: &[u8]) -> Result<Rate, Failure> {
         }
         moved += half.end.drain()?;
         let retired: u64 = half.end.lanes.iter().map(|lane| lane.retired).sum();
-        progress.at(retired);
+        progress.at(retired)?;
         if retired == plan.iters {
             break start.elapsed();
         }

@@ -151,7 +151,7 @@ fn is_message(bytes: &[u8]) -> bool {
 fn ping_pong(half: &mut Half<'_>) -> Result<Option<Latencies>, Failure> {
     let mut latencies = Latencies::new()?;
     let (iters, size) = (half.end.plan.iters, half.end.plan.size as usize);
-    let mut progress = Progress::new(format!("pingpong {size} B"), iters);
+    let mut progress = Progress::new(format!("pingpong {size} B"), iters, std::slice::from_ref(&half.end));
     let asks = half.role == Role::Asks;
     let mut bytes = message(size);
     let mut sent_at = None;
@@ -178,7 +178,7 @@ fn ping_pong(half: &mut Half<'_>) -> Result<Option<Latencies>, Failure> {
             sent_at = Some(send(half, n, &bytes)?);
         }
         half.end.fill_recv_queue(0)?;
-        progress.at(n + 1);
+        progress.at(n + 1)?;
     }
     half.settle()?;
     let measured = asks || iters > 1;

@@ -16,13 +16,17 @@ use std::time::{Duration, Instant};
 pub(crate) fn ask(half: &mut Half<'_>) -> Result<Latencies, Failure> {
     let mut latencies = Latencies::new()?;
     let (iters, op) = (half.end.plan.iters, half.end.plan.op);
-    let mut progress = Progress::new(format!("lat {} {} B", op.name(), half.end.plan.size), iters);
+    let mut progress = Progress::new(
+        format!("lat {} {} B", op.name(), half.end.plan.size),
+        iters,
+        std::slice::from_ref(&half.end),
+    );
     let mut run = Run::new(half)?;
     for iter in 0..iters {
         let (lane, first) = run.turn(iter)?;
         let latency = if op.fetches() { run.fetch(lane, first) } else { run.send_first(lane, first) };
         latencies.record(latency?);
-        progress.at(iter + 1);
+        progress.at(iter + 1)?;
     }
     run.half.settle()?;
     Ok(latencies)

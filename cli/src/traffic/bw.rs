@@ -82,7 +82,8 @@ impl<'l> Run<'l> {
     fn run(&mut self) -> Result<Duration, Failure> {
         let plan = &self.link.plan;
         let (total, takes_recv) = (plan.iters, plan.op.takes_recv());
-        let mut progress = Progress::new(format!("bw {} {} B", plan.op.name(), plan.size), total);
+        let mut progress =
+            Progress::new(format!("bw {} {} B", plan.op.name(), plan.size), total, &self.link.ends);
         let mut patience = Patience::new(self.link);
         let start = Instant::now();
         loop {
@@ -100,7 +101,7 @@ impl<'l> Run<'l> {
             };
             let (posted, retired) = (sum(A, |lane| lane.posted), sum(A, |lane| lane.retired));
             let received = sum(B, |lane| lane.received);
-            progress.at(retired);
+            progress.at(retired)?;
             if retired == total && (!takes_recv || received == total) {
                 return Ok(start.elapsed());
             }

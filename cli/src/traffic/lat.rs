@@ -34,11 +34,12 @@ impl Latencies {
 pub(crate) fn latency(link: &mut Link) -> Result<Latencies, Failure> {
     let mut latencies = Latencies::new()?;
     let iters = link.plan.iters;
-    let mut progress = Progress::new(format!("lat {} {} B", link.plan.op.name(), link.plan.size), iters);
+    let mut progress =
+        Progress::new(format!("lat {} {} B", link.plan.op.name(), link.plan.size), iters, &link.ends);
     let mut run = Run::new(link)?;
     for iter in 0..iters {
         latencies.record(run.exchange(iter)?);
-        progress.at(iter + 1);
+        progress.at(iter + 1)?;
     }
     run.settle()?;
     Ok(latencies)

@@ -195,7 +195,11 @@ fn receive_all(half: &mut Half<'_>) -> Result<(), Failure> {
 fn ping_pong(half: &mut Half<'_>) -> Result<Option<Latencies>, Failure> {
     let plan = half.end.plan.clone();
     let mut latencies = Latencies::new()?;
-    let mut progress = Progress::new(format!("lat {} {} B", plan.op.name(), plan.size), plan.iters);
+    let mut progress = Progress::new(
+        format!("lat {} {} B", plan.op.name(), plan.size),
+        plan.iters,
+        std::slice::from_ref(&half.end),
+    );
     let starts = (half.role == Role::Asks) == (plan.op == Op::Send);
     let mut sent_at = None;
     for n in 0..plan.iters {
@@ -212,7 +216,7 @@ fn ping_pong(half: &mut Half<'_>) -> Result<Option<Latencies>, Failure> {
         if plan.op == Op::Send {
             half.end.fill_recv_queue(0)?;
         }
-        progress.at(n + 1);
+        progress.at(n + 1)?;
     }
     half.settle()?;
     Ok((starts || plan.iters > 1).then_some(latencies))
@@ -253,7 +257,11 @@ fn arrive(half: &mut Half<'_>, n: u64) -> Result<(), Failure> {
 fn fetch(half: &mut Half<'_>) -> Result<Latencies, Failure> {
     let plan = half.end.plan.clone();
     let mut latencies = Latencies::new()?;
-    let mut progress = Progress::new(format!("lat {} {} B", plan.op.name(), plan.size), plan.iters);
+    let mut progress = Progress::new(
+        format!("lat {} {} B", plan.op.name(), plan.size),
+        plan.iters,
+        std::slice::from_ref(&half.end),
+    );
     let (mut first, mut found) = (Vec::new(), vec![0; plan.size as usize]);
     for n in 0..plan.iters {
         let at = half.end.places.incoming(0, n);
@@ -284,7 +292,7 @@ fn fetch(half: &mut Half<'_>) -> Result<Latencies, Failure> {
                 "{name} {n} brought {found:02x?}, and {expected:02x?} was there"
             )));
         }
-        progress.at(n + 1);
+        progress.at(n + 1)?;
     }
     Ok(latencies)
 }

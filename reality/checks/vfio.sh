@@ -1,0 +1,91 @@
+# One function, and what may be wrong with it.
+. /checks/vfio_lib.sh
+
+card=vfio:$first
+
+setup "a user without rights" sh -c 'echo root:x:0:0::/:/bin/sh >/etc/passwd; echo user:x:1000:1000::/:/bin/sh >>/etc/passwd'
+setup "mlx5_core has the function" sh -c "modprobe mlx5_core && [ -e /sys/bus/pci/drivers/mlx5_core/$first ]"
+check "list: bound to mlx5_core" says 0 mlx5_core mlx5 list
+check "refused: bound to mlx5_core" says 1 "is bound to mlx5_core, not to vfio-pci" mlx5 pingpong --device $card
+check "doctor: bound to mlx5_core" says 1 "drivers/mlx5_core/unbind" mlx5 doctor --device $card
+setup "VFIO loads" modprobe -a vfio vfio_iommu_type1 vfio-pci
+setup "bound to vfio-pci" bind_vfio $first
+check "list: bound to vfio-pci" says 0 $card mlx5 list
+check "doctor: no problem" says 0 "is active" mlx5 doctor --device $card
+check "doctor: of all devices" says 0 "is bound to vfio-pci" mlx5 doctor
+check "info" says 0 PORT_ACTIVE mlx5 info --device $card
+
+check "pingpong" mlx5 pingpong --device $card --iters 2000
+check "pingpong, asleep until MSI-X" mlx5 pingpong --device $card --iters 500 --events
+for op in send write write-imm read cas faa; do
+    check "lat $op" mlx5 lat --device $card --op $op --iters 500
+    check "bw $op, 5 QPs" mlx5 bw --device $card --op $op --iters 1001 --qps 5 --batch 7 --depth 20
+done
+check "lat send, 1 B to 1 MiB" mlx5 lat --device $card --op send --size 1..1m --iters 20
+check "lat read, 1 B to 1 MiB" mlx5 lat --device $card --op read --size 1..1m --iters 20
+check "bw write, 4 MiB messages" mlx5 bw --device $card --op write --size 4m --iters 16 --depth 4
+check "hw-tests" hw-tests --device $card
+
+check "refused: no such function" says 1 "there is no PCI function" mlx5 info --device vfio:0000:00:1e.0
+check "refused: not an mlx5 device" says 1 "not an mlx5 device" mlx5 info --device vfio:0000:00:1f.2
+check "doctor: not an mlx5 device" says 1 "not an mlx5 device" mlx5 doctor --device vfio:0000:00:1f.2
+busy() {
+    mlx5 bw --device $card --op write --iters 100000000 >/tmp/busy 2>&1 &
+    pid=$!
+    until_ok says 1 "fuser -v" mlx5 info --device $card
+    result=$?
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    return $result
+}
+check "refused: another process has the group" busy
+check "and after its end by SIGKILL it opens" until_ok mlx5 info --device $card
+node=/dev/vfio/$(group $first)
+check "refused: a user who may not open the group" says 1 "chown 1000 $node" as_user mlx5 info --device $card
+check "doctor: a user who may not" says 1 "Permission denied" as_user mlx5 doctor --device $card
+setup "the group is the user's" chown user $node
+check "refused: 64 KiB of locked memory" says 1 "ulimit -l unlimited" as_user mlx5 info --device $card
+check "doctor: 64 KiB of locked memory" says 1 "65536 bytes of memory may be locked" as_user mlx5 doctor --device $card
+memlock=262144
+check "a user with rights to the group and 256 MiB" as_user mlx5 pingpong --device $card --iters 500
+memlock=
+
+# Pages that something holds for DMA.
+pinned() { awk '$1 == "nr_foll_pin_acquired" { n += $2 } $1 == "nr_foll_pin_released" { n -= $2 } END { print n }' /proc/vmstat; }
+
+# Killed at random moments, from before it has opened anything until traffic flows; it opens again each time, and the
+# kernel holds nothing of it.
+killed() {
+    before=$(pinned)
+    time=0
+    while [ $time -lt "${kills:-40}" ]; do
+        time=$((time + 1))
+        mlx5 bw --device $card --op write --iters 100000000 --qps 3 >/tmp/out.killed 2>&1 &
+        pid=$!
+        usleep $((($(od -An -N2 -tu2 /dev/urandom) % 700) * 1000))
+        kill -9 $pid
+        wait $pid 2>/dev/null
+        mlx5 info --device $card >/tmp/again 2>&1 || { echo "time $time"; cat /tmp/again; return 1; }
+    done
+    echo "$time times; pages pinned before $before, after $(pinned)"
+    [ "$before" = "$(pinned)" ]
+}
+check "killed at random moments, and opened again" killed
+
+# Taken away in the middle of traffic: the kernel asks for it, and waits until it is given back.
+removed() {
+    mlx5 bw --device $card --op write --iters 100000000 >/tmp/traffic 2>&1 &
+    pid=$!
+    sleep 2
+    timeout 60 sh -c "echo $first >/sys/bus/pci/drivers/vfio-pci/unbind" || return 1
+    wait $pid
+    code=$?
+    cat /tmp/traffic
+    [ $code = 1 ] && grep -q "the kernel wants the function back" /tmp/traffic
+}
+check "unbound in the middle of traffic" removed
+check "refused: bound to nothing" says 1 "bound to no driver" mlx5 info --device $card
+back() { bind_kernel $first; modprobe -a mlx5_ib ib_uverbs && until_ok port_active; }
+setup "bound to vfio-pci again" bind_vfio $first
+check "and it works" mlx5 pingpong --device $card --iters 100
+check "back to mlx5_core: PORT_ACTIVE" back
