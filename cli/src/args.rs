@@ -74,6 +74,8 @@ pub(crate) struct Serve {
 pub(crate) struct ModelRun {
     #[command(flatten)]
     pub(crate) device: DeviceArg,
+    #[command(flatten)]
+    pub(crate) recording: Recording,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,

@@ -32,7 +32,15 @@ pub(crate) fn run(args: &ModelRun) -> Result<(), Failure> {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::Usage("no program to run".into()));
     };
-    let error =
-        Command::new(program).args(arguments).env("LD_PRELOAD", library()?).env("MLX5_MODEL", options).exec();
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", library()?).env("MLX5_MODEL", options);
+    for (name, path) in
+        [("MLX5_MODEL_TRACE", &args.recording.trace), ("MLX5_MODEL_PCAP", &args.recording.pcap)]
+    {
+        if let Some(path) = path {
+            command.env(name, path);
+        }
+    }
+    let error = command.exec();
     Err(Failure::Run(format!("{}: {error}", program.to_string_lossy())))
 }

@@ -28,6 +28,15 @@ ipoib_up() {
 # Both ways across: server and client on different functions.
 across() { both "$1" -d mlx5_0 $2 -- "$1" -d mlx5_1 $2 127.0.0.1 && both "$1" -d mlx5_1 $2 -- "$1" -d mlx5_0 $2 127.0.0.1; }
 
+in_sysfs() { (cd "/sys/class/infiniband/$1/ports/1/counters" && grep . * | sed 's|:|: |'); }
+first_counters() { in_sysfs mlx5_0; }
+second_counters() { in_sysfs mlx5_1; }
+pingpong_counted() {
+    count_from && across ibv_rc_pingpong "-c -n 200" &&
+        until_ok counted_alike 400 port_xmit_packets port_rcv_packets port_rcv_packets port_xmit_packets &&
+        until_ok counted_alike 409600 port_xmit_data port_rcv_data port_rcv_data port_xmit_data
+}
+
 setup "mlx5_core loads" modprobe mlx5_core
 setup "mlx5_ib loads" modprobe -a mlx5_ib ib_uverbs ib_umad rdma_ucm
 setup "two devices" until_ok two_devices
@@ -38,6 +47,8 @@ check "ibnetdiscover: two adapters" two_adapters
 check "smpquery portinfo by LID" smpquery portinfo 2 1
 check "sminfo" sminfo
 check "ibv_rc_pingpong by LID" across ibv_rc_pingpong "-c -n 200"
+netdevs first_counters second_counters
+check "it is counted at both ends" pingpong_counted
 check "ibv_rc_pingpong with a GRH" across ibv_rc_pingpong "-c -n 200 -g 0"
 check "ibv_uc_pingpong by LID" across ibv_uc_pingpong "-c -n 200"
 check "ibv_ud_pingpong by LID" across ibv_ud_pingpong "-c -n 200"

@@ -96,6 +96,25 @@ gid_of() {
 rocev2_gids() { ibv_devinfo -v | grep -q 'GID.*RoCE v2'; }
 back_again() { until_ok has_netdev && link_up && until_ok port_active; }
 
+# What two netdevs count, A and B: `count_from` makes it 0, `counted SIDE NAME` reads it, `count_now` brings it up to date.
+# netdevs A B: which they are, as commands of ethtool: "ethtool -S eth0".
+netdevs() { read_a=$1 read_b=$2; }
+count_now() { $read_a >/tmp/count.a && $read_b >/tmp/count.b; }
+count_from() { count_now && cp /tmp/count.a /tmp/count.a.before && cp /tmp/count.b /tmp/count.b.before; }
+counter() { sed -n "s/^ *$2: //p" "/tmp/count.$1"; }
+counted() { echo $(($(counter "$1" "$2") - $(counter "$1.before" "$2"))); }
+# counted_alike AT-LEAST A-NAME B-NAME…: each thing that A counts is counted by B as well, and so often.
+counted_alike() {
+    at_least=$1
+    shift
+    count_now || return 1
+    while [ $# -gt 0 ]; do
+        echo "$1 $(counted a "$1"), $2 $(counted b "$2")"
+        [ "$(counted a "$1")" = "$(counted b "$2")" ] && [ "$(counted a "$1")" -ge "$at_least" ] || return 1
+        shift 2
+    done
+}
+
 # The kernel's own alarms.
 no_splat() { ! dmesg | grep -E 'WARNING|Call Trace|BUG:|Oops:'; }
 # Nor a complaint of its drivers. The model has no vendor-specific capability, which mlx5_core mentions.

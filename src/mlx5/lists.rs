@@ -64,6 +64,11 @@ pub fn layouts() -> &'static [&'static Desc] {
         Qp2errOut Qp2rstIn Qp2rstOut
         AccessRegisterIn AccessRegisterOut RegisterHostEndianness NodeDescriptionReg PaosReg PmtuReg
         PtysReg PcapReg PpcntReg
+        Eth8023CntrsGrp Eth2863CntrsGrp Eth2819CntrsGrp Eth3635CntrsGrp EthExtendedCntrsGrp
+        EthPerPrioGrp EthPerTcPrioGrp EthPerTcCongestPrioGrp
+        PhysLayerCntrs PhysLayerStatisticalCntrs IbPortCntrsGrp MpcntReg PciePerfCntrsGrp
+        PfccReg PvlcReg PcmrReg PplmReg PmlpReg MciaReg
+        PcamReg PcamEnhancedFeatures McamReg McamEnhancedFeatures
         SetRoceAddressIn SetRoceAddressOut QueryRoceAddressIn QueryRoceAddressOut
         QueryNicVportContextIn QueryNicVportContextOut ModifyNicVportContextIn
         ModifyNicVportContextOut QueryVportStateIn QueryVportStateOut ModifyVportStateIn
@@ -93,7 +98,9 @@ pub fn layouts() -> &'static [&'static Desc] {
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
         AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut
         AttachToMcgIn AttachToMcgOut DetachFromMcgIn DetachFromMcgOut
-        MadIfcIn MadIfcOut QueryVportCounterIn QueryVportCounterOut TrafficCounter
+        MadIfcIn MadIfcOut
+        QueryVportCounterIn QueryVportCounterOut TrafficCounter QueryVnicEnvIn QueryVnicEnvOut
+        VnicDiagnosticStatistics
     ]
 }
 
@@ -160,6 +167,7 @@ pub fn commands() -> &'static [CommandDesc] {
         ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
         AllocMemicIn DeallocMemicIn
         AttachToMcgIn DetachFromMcgIn
-        MadIfcIn QueryVportCounterIn
+        MadIfcIn
+        QueryVportCounterIn QueryVnicEnvIn
     ]
 }

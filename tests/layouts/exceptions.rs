@@ -21,6 +21,7 @@ pub(crate) const SIZES: &[(&str, &str)] = &[
     ("init2init_qp_in", BASE_FORM),
     ("rts2rts_qp_in", BASE_FORM),
     ("ppcnt_reg", "the counter group follows the declared head, by the group asked for"),
+    ("mpcnt_reg", "the counter group follows the declared head, by the group asked for"),
 ];
 
 /// Fields that the tables do not have, or have elsewhere: (table name, field, reason).

@@ -19,6 +19,8 @@ pub(crate) const MACS_BYTES: usize = 12;
 pub(crate) const TAG_BYTES: usize = 4;
 /// Bytes of the frame check sequence, which frames in memory do not have.
 pub(crate) const FCS_BYTES: usize = 4;
+/// Bytes of the shortest frame, without the frame check sequence.
+pub(crate) const MIN_FRAME_BYTES: usize = 60;
 /// Ethertype of a customer's VLAN tag.
 pub(crate) const C_VLAN: u16 = 0x8100;
 
@@ -37,6 +39,14 @@ pub(crate) fn is_roce(frame: &[u8]) -> bool {
 /// To a group, broadcast included.
 pub(crate) fn is_multicast(frame: &[u8]) -> bool {
     frame.first().is_some_and(|first| first & 1 != 0)
+}
+
+/// Priority in a customer's VLAN tag; without one, 0.
+pub(crate) fn priority(frame: &[u8]) -> u8 {
+    match frame.get(MACS_BYTES..MACS_BYTES + TAG_BYTES) {
+        Some([high, low, tci, _]) if u16::from_be_bytes([*high, *low]) == C_VLAN => tci >> 5,
+        _ => 0,
+    }
 }
 
 /// The frame with a VLAN tag put behind its addresses.

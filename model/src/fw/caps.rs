@@ -171,6 +171,12 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_relaxed_ordering_read_umr(true)
         .with_umr_fence(2)
         .with_driver_version(true)
+        .with_pcam_reg(true)
+        .with_mcam_reg(true)
+        .with_ports_check(ethernet)
+        .with_vport_counters(true)
+        .with_nic_receive_steering_discard(ethernet)
+        .with_transmit_discard_vport_down(true)
         .with_force_teardown(true)
         .with_fast_teardown(true)
 }

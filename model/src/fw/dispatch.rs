@@ -182,6 +182,7 @@ table! {
     DETACH_FROM_MCG Initialised detach_from_mcg,
     MAD_IFC Initialised mad_ifc,
     QUERY_VPORT_COUNTER Initialised query_vport_counter,
+    QUERY_VNIC_ENV Initialised query_vnic_env,
 }
 
 /// The part of an output that must fit: what the slot itself carries. What follows is cut to the room there is.

@@ -279,6 +279,7 @@ impl Function {
 
     /// Tells the driver the port's state.
     pub(super) fn port_event(&mut self) {
+        self.port_counters.link_downs += u64::from(!self.link_up());
         if self.is_infiniband() {
             return self.ib_link();
         }

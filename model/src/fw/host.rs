@@ -186,6 +186,7 @@ impl Host for FunctionHost<'_> {
 
     fn transmit(&mut self, frame: &[u8]) {
         self.function.record(Kind::Packet, frame, || "sent".into());
+        self.function.count_rdma_sent(frame);
         self.function.outbox.push_back(frame.to_vec());
     }
 

@@ -26,6 +26,8 @@ pub(crate) mod memic;
 mod mkey;
 mod multicast;
 mod pages;
+mod port_reg;
+mod ppcnt;
 mod qp;
 mod qp_modify;
 mod receive;
@@ -40,6 +42,7 @@ mod srq;
 mod steer;
 mod table;
 mod tir;
+mod traffic;
 mod umr;
 mod vport;
 mod wq;
@@ -59,7 +62,7 @@ use alloc::Uar;
 use cq::Cq;
 use eq::EventQueue;
 use mkey::Mkey;
-use mlx5_direct::mlx5::context::RoceAddrLayout;
+use mlx5_direct::mlx5::{cmd::PfccReg, context::RoceAddrLayout};
 use qp::Qp;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -105,6 +108,14 @@ pub(crate) struct Function {
     /// The port's other half, if it is one of InfiniBand.
     ib_port: Option<infiniband::IbPort>,
     roce_addresses: Vec<RoceAddrLayout>,
+    /// PFCC. The model sends no pauses, and gets none.
+    pauses: PfccReg,
+    /// `PCMR.fcs_chk`.
+    checks_fcs: bool,
+    port_counters: traffic::PortCounters,
+    /// What groups of PPCNT were when they were last zeroed, by group and priority.
+    cleared_counters: BTreeMap<(u8, u8), traffic::PortCounters>,
+    vport_counters: traffic::VportCounters,
 
     uars: Table<Uar>,
     pds: Table<alloc::Counted>,
@@ -166,6 +177,11 @@ impl Function {
             vport: vport::Vport::new(index, config),
             ib_port: None,
             roce_addresses: Vec::new(),
+            pauses: Self::default_pauses(),
+            checks_fcs: true,
+            port_counters: traffic::PortCounters::default(),
+            cleared_counters: BTreeMap::new(),
+            vport_counters: traffic::VportCounters::default(),
             uars: Table::new(alloc::FIRST_UAR, alloc::N_UARS),
             pds: Table::new(1, 1 << caps::LOG_MAX_PD),
             transport_domains: Table::new(1, 1 << caps::LOG_MAX_TRANSPORT_DOMAIN),
@@ -196,7 +212,7 @@ impl Function {
         Ok(function)
     }
 
-    /// Forgets everything but what belongs to the bus: DMA map, interrupts, config space.
+    /// Forgets everything but what belongs to the bus (DMA map, interrupts, config space) and what was counted.
     fn forget(&mut self) {
         self.close_objects();
         self.phase = Phase::Off;
@@ -206,6 +222,7 @@ impl Function {
         self.pages = pages::Pages::default();
         self.vport = vport::Vport::new(self.index, &self.config);
         self.new_ib_port();
+        (self.pauses, self.checks_fcs) = (Self::default_pauses(), true);
         self.outbox.clear();
         self.reset_init_segment();
     }
@@ -369,7 +386,7 @@ impl Function {
     }
 
     fn record(&self, kind: Kind, bytes: &[u8], text: impl FnOnce() -> String) {
-        if self.trace.is_on() {
+        if self.trace.wants(kind) {
             self.trace.record(self.clock.now(), self.index, kind, bytes, text);
         }
     }

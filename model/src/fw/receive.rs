@@ -52,23 +52,33 @@ impl Function {
         }
         if !(self.vport.roce_enabled() && eth::is_roce(frame)) {
             if frame.len() + eth::FCS_BYTES > usize::from(self.vport.frame_mtu).max(MAX_BASIC_FRAME_BYTES) {
+                self.port_counters.too_long += 1;
                 return self.record(Kind::Note, &[], || format!("frame dropped: {} bytes", frame.len()));
             }
+            if !looped_back {
+                self.count_in_port(frame);
+            }
             return self.receive_frame(frame, None);
+        }
+        if !looped_back {
+            self.count_in_port(frame);
         }
         let packet = match Packet::parse(frame) {
             Ok(packet) => packet,
             Err(error) => {
+                self.count_wrong(error);
                 return self.record(Kind::Note, frame, || format!("frame dropped: {error}"));
             }
         };
         if packet.headers.bth.dest_qpn.get() == MULTICAST_QPN {
+            self.count_rdma_received(true, frame.len());
             return self.receive_multicast(&packet);
         }
         let dest_gid = packet.headers.network.map(|network| network.dest_gid);
         if !self.roce_addresses.iter().any(|entry| Some(entry.source_l3_address()) == dest_gid) {
             return self.record(Kind::Note, frame, || "frame dropped: not for a GID of this port".into());
         }
+        self.count_rdma_received(false, frame.len());
         let number = match packet.headers.bth.dest_qpn.get() {
             // The well-known number of the port's management, whatever queue pair has it.
             GENERAL_SERVICES_QPN => match self.qp_of_type(ServiceType::QP1) {

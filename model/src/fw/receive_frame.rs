@@ -67,6 +67,7 @@ impl Function {
         let verdict = eth::checksum::check(frame, &headers);
         let fields = eth::fields(frame, &headers, &verdict);
         let targets = self.steering.steer(&fields, frame.len());
+        self.count_steered(frame, !targets.is_empty());
         if targets.is_empty() {
             self.record(Kind::Note, &[], || "frame dropped: no flow entry takes it".into());
         }

@@ -131,6 +131,8 @@ refusals! {
     FLOW_ACTION = 0x4d00f5 BAD_PARAM_ERR "the action has a bit that the capabilities do not offer",
     FLOW_COUNTER_BULK = 0x4d00f6 BAD_PARAM_ERR "flow counters are made one at a time, and not dumped to memory",
 
+    COUNTER_GROUP = 0x4d0093 BAD_PARAM_ERR "the port has no such group of counters",
+    REGISTER_GROUP = 0x4d0094 BAD_PARAM_ERR "there is no such group of registers or features",
     PORT = 0x4d0092 BAD_PARAM_ERR "the port does not exist",
 }
 

@@ -9,7 +9,7 @@ use super::{
 use mlx5_direct::mlx5::{
     cmd::{
         AccessRegOpMod, AccessRegisterIn, AccessRegisterOut, NodeDescriptionReg, PaosReg, PaosStatus,
-        PcapReg, PmtuReg, PpcntReg, PtysReg, RegisterId,
+        PcapReg, PmtuReg, PtysReg, RegisterId,
     },
     layout::Layout,
 };
@@ -26,8 +26,8 @@ const IB_PROTO_SDR_TO_EDR: u16 = 0b11_1111;
 /// 100GBASE-CR4, -SR4, -KR4.
 const ETH_PROTO_100G: u32 = 0b111 << 20;
 const ETH_PROTO_100G_CR4: u32 = 1 << 20;
-/// Counters that follow the head of PPCNT.
-const PPCNT_COUNTER_BYTES: usize = 248;
+/// `PTYS.connector_type`: a cable with its ends attached.
+const DIRECT_ATTACH: u8 = 7;
 pub(super) const NODE_DESCRIPTION: &[u8; 11] = b"mlx5-direct";
 
 /// The head of a register, from what the driver sent.
@@ -35,7 +35,7 @@ fn register<T: Layout + FromBytes>(image: &[u8]) -> Result<T, Refusal> {
     T::read_from_prefix(image).map(|(register, _)| register).map_err(|_| Refusal::LIST_SHORT)
 }
 
-fn one_port(local_port: u8) -> Result<(), Refusal> {
+pub(super) fn one_port(local_port: u8) -> Result<(), Refusal> {
     if local_port == 1 { Ok(()) } else { Err(Refusal::PORT) }
 }
 
@@ -65,16 +65,29 @@ impl Function {
             (RegisterId::PAOS, _) => self.paos(register(image)?, write)?.as_bytes().to_vec(),
             (RegisterId::PMTU, _) => self.pmtu(register(image)?, write)?.as_bytes().to_vec(),
             (RegisterId::PTYS, false) => self.ptys(register(image)?)?.as_bytes().to_vec(),
-            (RegisterId::PPCNT, false) => {
-                let head: PpcntReg = register(image)?;
-                one_port(head.local_port())?;
-                let mut image = head.as_bytes().to_vec();
-                image.resize(image.len() + PPCNT_COUNTER_BYTES, 0);
-                image
-            }
-            (RegisterId::HOST_ENDIANNESS | RegisterId::PTYS | RegisterId::PPCNT, _) => {
-                return Err(Refusal::REGISTER_READ_ONLY);
-            }
+            (RegisterId::PPCNT, false) => self.ppcnt(register(image)?)?,
+            (RegisterId::MPCNT, false) => self.mpcnt(register(image)?)?,
+            (RegisterId::PFCC, _) => self.pfcc(register(image)?, write)?.as_bytes().to_vec(),
+            (RegisterId::PCMR, _) => self.pcmr(register(image)?, write)?.as_bytes().to_vec(),
+            (RegisterId::PVLC, false) => self.pvlc(register(image)?)?.as_bytes().to_vec(),
+            (RegisterId::PPLM, false) => self.pplm(register(image)?)?.as_bytes().to_vec(),
+            (RegisterId::PMLP, false) => self.pmlp(register(image)?)?.as_bytes().to_vec(),
+            (RegisterId::MCIA, false) => self.mcia(register(image)?)?.as_bytes().to_vec(),
+            (RegisterId::PCAM, false) => self.pcam(register(image)?)?.as_bytes().to_vec(),
+            (RegisterId::MCAM, false) => self.mcam(register(image)?)?.as_bytes().to_vec(),
+            (
+                RegisterId::HOST_ENDIANNESS
+                | RegisterId::PTYS
+                | RegisterId::PPCNT
+                | RegisterId::MPCNT
+                | RegisterId::PVLC
+                | RegisterId::PPLM
+                | RegisterId::PMLP
+                | RegisterId::MCIA
+                | RegisterId::PCAM
+                | RegisterId::MCAM,
+                _,
+            ) => return Err(Refusal::REGISTER_READ_ONLY),
             _ => return Err(Refusal::REGISTER),
         };
         let mut output = AccessRegisterOut::new().as_bytes().to_vec();
@@ -142,6 +155,7 @@ impl Function {
         }
         let oper = if self.link_up() { ETH_PROTO_100G_CR4 } else { 0 };
         Ok(ports
+            .with_connector_type(DIRECT_ATTACH)
             .with_eth_proto_capability(ETH_PROTO_100G)
             .with_eth_proto_admin(ETH_PROTO_100G)
             .with_eth_proto_oper(oper)

@@ -144,9 +144,11 @@ impl Function {
     }
 
     /// Sends a frame to the wire, to queues here, or to both, as its destination says.
-    fn transmit_frame(&mut self, frame: Vec<u8>, domain: u32) {
+    fn transmit_frame(&mut self, mut frame: Vec<u8>, domain: u32) {
+        // Short frames are padded.
+        frame.resize(frame.len().max(eth::MIN_FRAME_BYTES), 0);
         self.record(Kind::Packet, &frame, || "sent".into());
-        self.vport.count_sent(&frame);
+        self.count_sent(&frame);
         let own = frame[..6] == self.mac();
         let multicast = eth::is_multicast(&frame);
         if own && self.vport.loops_unicast() || multicast && self.vport.loops_multicast() {

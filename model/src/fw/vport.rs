@@ -13,7 +13,7 @@ use mlx5_direct::mlx5::{
         ModifyNicVportContextIn, ModifyVportStateIn, QueryHcaVportContextIn, QueryHcaVportContextOut,
         QueryHcaVportGidIn, QueryHcaVportGidOut, QueryHcaVportPkeyIn, QueryHcaVportPkeyOut,
         QueryNicVportContextIn, QueryNicVportContextOut, QueryVportStateIn, QueryVportStateOut,
-        TrafficCounter, VportAdminState, VportState,
+        VportAdminState, VportState,
     },
     context::{HcaVportContext, InlineMode, MacAddressLayout, NicVportContext, NicVportListType, Pkey},
 };
@@ -26,12 +26,17 @@ const ALL: u16 = 0xffff;
 /// The largest frame of a card.
 pub(crate) const MAX_FRAME_MTU: u16 = 9978;
 const DEFAULT_FRAME_MTU: u16 = 1500;
+const LARGEST_RDMA_MTU_BYTES: u16 = 4096;
 /// What Ethernet (22 bytes) and RoCE v2 (GRH, UDP, BTH, XRCETH, AtomicETH, ICRC: 96 bytes) put around a payload.
 const HEADER_BYTES: u16 = 22 + 96;
 
-/// The largest frame of a port whose largest RDMA MTU this is: one byte less than the next MTU needs.
+/// The largest frame of a port whose largest RDMA MTU this is: one byte less than the next MTU needs, if there is one.
 fn max_frame_mtu(rdma_mtu_bytes: u16) -> u16 {
-    (2 * rdma_mtu_bytes + HEADER_BYTES - 1).min(MAX_FRAME_MTU)
+    if rdma_mtu_bytes == LARGEST_RDMA_MTU_BYTES {
+        MAX_FRAME_MTU
+    } else {
+        2 * rdma_mtu_bytes + HEADER_BYTES - 1
+    }
 }
 
 /// State of the port.
@@ -45,15 +50,6 @@ pub(crate) struct Vport {
     pub(crate) frame_mtu: u16,
     pub(crate) max_frame_mtu: u16,
     cable: bool,
-    pub(crate) sent: Sent,
-}
-
-/// Ethernet frames sent.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Sent {
-    pub(crate) unicast: TrafficCounter,
-    pub(crate) multicast: TrafficCounter,
-    pub(crate) broadcast: TrafficCounter,
 }
 
 /// EUI-64 of a MAC: the GUIDs, and the lower half of the link-local GID.
@@ -82,19 +78,7 @@ impl Vport {
             frame_mtu,
             max_frame_mtu,
             cable: true,
-            sent: Sent::default(),
         }
-    }
-
-    /// Counts a frame of an Ethernet queue.
-    pub(crate) fn count_sent(&mut self, frame: &[u8]) {
-        let counter = match frame {
-            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, ..] => &mut self.sent.broadcast,
-            [first, ..] if first & 1 != 0 => &mut self.sent.multicast,
-            _ => &mut self.sent.unicast,
-        };
-        counter.set_packets(counter.packets() + 1);
-        counter.set_octets(counter.octets() + frame.len() as u64);
     }
 
     /// Frames to the own address come back.

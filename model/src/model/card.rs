@@ -184,8 +184,11 @@ impl Card {
         while let Some(frame) = function.outbox.pop_front() {
             busy = true;
             if function.lets_out(&frame) {
+                function.count_out(&frame);
                 wire.send(port, &frame, now);
                 function.loop_multicast_back(&frame);
+            } else {
+                function.count_not_sent();
             }
         }
         while let Some(frame) = wire.receive(port, now) {
@@ -193,6 +196,7 @@ impl Card {
             if uplink.is_some()
                 && let Some(answer) = function.answer_for_neighbours(&frame)
             {
+                function.count_out(&answer);
                 wire.send(port, &answer, now);
             }
             function.receive(&frame);

@@ -15,7 +15,7 @@ use std::{
     io::{self, Write},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -95,10 +95,15 @@ struct Inner {
     error: Option<io::Error>,
 }
 
+/// What is recorded: nothing, packets, or everything.
+const NOTHING: u8 = 0;
+const PACKETS: u8 = 1;
+const EVERYTHING: u8 = 2;
+
 /// A handle on a card's trace; clones are the same trace.
 #[derive(Clone, Default)]
 pub struct Trace {
-    on: Arc<AtomicBool>,
+    wanted: Arc<AtomicU8>,
     link: LinkType,
     inner: Arc<Mutex<Inner>>,
 }
@@ -122,13 +127,26 @@ impl Trace {
     fn update(&self, change: impl FnOnce(&mut Inner)) {
         let mut inner = self.lock();
         change(&mut inner);
-        let on = inner.capacity != 0 || inner.sink.is_some() || inner.pcap.is_some();
-        self.on.store(on, Ordering::Relaxed);
+        let wanted = match (inner.capacity != 0 || inner.sink.is_some(), inner.pcap.is_some()) {
+            (true, _) => EVERYTHING,
+            (false, true) => PACKETS,
+            (false, false) => NOTHING,
+        };
+        self.wanted.store(wanted, Ordering::Relaxed);
     }
 
     /// Whether anything is recorded; if not, recording costs one load.
     pub fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
+        self.wanted.load(Ordering::Relaxed) != NOTHING
+    }
+
+    /// Whether records of this kind go anywhere.
+    pub fn wants(&self, kind: Kind) -> bool {
+        match self.wanted.load(Ordering::Relaxed) {
+            NOTHING => false,
+            PACKETS => kind == Kind::Packet,
+            _ => true,
+        }
     }
 
     /// Keeps the last `n_records` records; 0 keeps none.
@@ -189,7 +207,7 @@ impl Trace {
         bytes: &[u8],
         text: impl FnOnce() -> String,
     ) {
-        if !self.is_on() {
+        if !self.wants(kind) {
             return;
         }
         let record = Record { at, function, kind, text: text(), bytes: bytes.to_vec() };

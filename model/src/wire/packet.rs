@@ -28,7 +28,7 @@ pub(super) const ETHERTYPE_ROCE: u16 = 0x8915;
 pub(super) const NEXT_HEADER_BTH: u8 = 0x1b;
 pub(super) const PROTOCOL_UDP: u8 = 17;
 pub(super) const ICRC_BYTES: usize = 4;
-pub(super) const VCRC_BYTES: usize = 2;
+pub(crate) const VCRC_BYTES: usize = 2;
 pub(super) const LRH_BYTES: usize = 8;
 /// `LRH.LNH`: a BTH follows, or a GRH.
 pub(super) const NEXT_IS_BTH: u8 = 2;

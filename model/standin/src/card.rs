@@ -88,6 +88,11 @@ impl StandIn {
             let file = File::create(&path).map_err(|error| format!("MLX5_MODEL_TRACE: {error}"))?;
             model.trace().write_to(Box::new(io::LineWriter::new(file)));
         }
+        if let Some(path) = std::env::var_os("MLX5_MODEL_PCAP") {
+            let file = File::create(&path)
+                .and_then(|file| model.trace().pcap_to(Box::new(io::BufWriter::new(file))));
+            file.map_err(|error| format!("MLX5_MODEL_PCAP: {error}"))?;
+        }
         let (mut groups, mut devices, mut descriptors) = (Vec::new(), Vec::new(), HashMap::new());
         let mut know = |fd: BorrowedFd<'_>, kind| {
             descriptors.extend(descriptor::inode(fd.as_raw_fd()).map(|inode| (inode, kind)));

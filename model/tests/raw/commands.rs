@@ -93,7 +93,7 @@ fn bad_commands_get_status_and_syndrome() {
     refused(Raw::cmd(0x800, 16).set(0, 15, 0, 1), 0x3, Refusal::UID);
     refused(Raw::cmd(0x109, 4112), 0x4, Refusal::INITIALISED);
     refused(Raw::cmd(0x100, 16).set(4, 15, 0, 0x7e), 0x3, Refusal::CAP_GROUP);
-    refused(Raw::cmd(0x805, 32).set(4, 15, 0, 1).set(8, 15, 0, 0x9014), 0x3, Refusal::REGISTER);
+    refused(Raw::cmd(0x805, 32).set(4, 15, 0, 1).set(8, 15, 0, 0x9028), 0x3, Refusal::REGISTER);
     refused(Raw::cmd(0x761, 48).set(8, 31, 16, 99), 0x3, Refusal::ROCE_INDEX);
     refused(
         Raw::cmd(0x108, 16).set(4, 15, 0, 1).set(12, 31, 0, 1).list(&[0x123]),

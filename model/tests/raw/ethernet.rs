@@ -14,7 +14,7 @@ const ALL_OK: u8 = 7;
 fn a_frame_arrives_with_its_description() {
     let (mut near, mut far) = cable();
     far.take_all();
-    let frame = near.to(&far, &ipv4(17, &udp(b"hello")));
+    let frame = near.to(&far, &ipv4(17, &udp(b"hello, other end of it")));
     far.post(1500);
     near.send(&frame, 0xc0);
     let cqe = far.receive();
@@ -57,7 +57,7 @@ fn tags_are_inserted_and_stripped() {
     for (vsd, stripped) in [(0, true), (1, false)] {
         far.modify_rq(1 << 1, Raw::new(240).set(0, 28, 28, vsd));
         far.post(1500);
-        let frame = near.to(&far, &ipv4(17, &udp(b"tagged")));
+        let frame = near.to(&far, &ipv4(17, &udp(b"tagged, in one frame")));
         near.send_tagged(&frame, 0x2064);
         let cqe = far.receive();
         assert_eq!(cqe[0x1d] & 1 != 0, stripped);
@@ -135,7 +135,7 @@ fn counters_of_entries_count() {
     let all = far.create_group(table, 0, 0, 0, &Raw::new(512));
     let context = Raw::new(768).set(4, 31, 0, all).set(0xc, 15, 0, 2 | 8).set(0x14, 23, 0, 1);
     far.set_flow_context(table, 0, &context.list(&[u64::from(counter) << 32]));
-    let frame = near.to(&far, &ipv4(17, &udp(b"counted")));
+    let frame = near.to(&far, &ipv4(17, &udp(b"counted, three times")));
     (0..3).for_each(|_| near.send(&frame, 0));
     let query = |clear| {
         far.rig.exec(&Raw::cmd(0x93b, 32).set(0x18, 31, 31, clear).set(0x1c, 31, 0, counter), 32).ok()

@@ -12,6 +12,7 @@ mod memic;
 mod multicast;
 mod plain_pages;
 mod port;
+mod port_counters;
 mod rig;
 mod srq;
 mod umr;

@@ -4,6 +4,7 @@
 //! Contexts inside are those of [`context`](super::context).
 
 mod alloc;
+mod cap_reg;
 mod caps;
 mod cq;
 mod eq;
@@ -12,12 +13,15 @@ mod flow_counter;
 mod frame;
 mod hca;
 mod issi;
+mod link_counters;
 mod mad;
 mod mcg;
 mod memic;
 mod mkey;
 mod opcode;
 mod pages;
+mod port_reg;
+mod ppcnt;
 mod qp;
 mod qp_modify;
 mod reg;
@@ -28,8 +32,10 @@ mod srq;
 mod tir;
 mod umem;
 mod vport;
+mod vport_counter;
 
 pub use alloc::*;
+pub use cap_reg::*;
 pub use caps::*;
 pub use cq::*;
 pub use eq::*;
@@ -38,12 +44,15 @@ pub use flow_counter::*;
 pub use frame::*;
 pub use hca::*;
 pub use issi::*;
+pub use link_counters::*;
 pub use mad::*;
 pub use mcg::*;
 pub use memic::*;
 pub use mkey::*;
 pub use opcode::CmdOpcode;
 pub use pages::*;
+pub use port_reg::*;
+pub use ppcnt::*;
 pub use qp::*;
 pub use qp_modify::*;
 pub use reg::*;
@@ -54,6 +63,7 @@ pub use srq::*;
 pub use tir::*;
 pub use umem::*;
 pub use vport::*;
+pub use vport_counter::*;
 
 use super::layout::{Desc, Layout, layout, wire_enum};
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     exec::{RoceKind, SourceAddress, Station},
     trace::Kind,
-    wire::{Headers, LinkHeader, Lrh, Packet, link::dest_lid},
+    wire::{Headers, LinkHeader, Lrh, Packet, link::dest_lid, packet::VCRC_BYTES},
 };
 use mlx5_direct::mlx5::context::ServiceType;
 
@@ -38,7 +38,10 @@ impl Function {
         }
         let packet = match Packet::parse_infiniband(bytes) {
             Ok(packet) => packet,
-            Err(error) => return self.record(Kind::Note, bytes, || format!("packet dropped: {error}")),
+            Err(error) => {
+                self.count_wrong(error);
+                return self.record(Kind::Note, bytes, || format!("packet dropped: {error}"));
+            }
         };
         let LinkHeader::InfiniBand(lrh) = packet.headers.link else { return };
         let for_this_port = match lrh.dest_lid {
@@ -52,6 +55,7 @@ impl Function {
         if !for_this_port || !dest_gid.is_none_or(is_own) {
             return self.record(Kind::Note, bytes, || "packet dropped: not for this port".into());
         }
+        self.count_rdma_received(is_to_group(bytes), bytes.len() - VCRC_BYTES);
         match packet.headers.bth.dest_qpn.get() {
             0 => self.receive_management(&packet, lrh),
             _ if !self.running() => {}
@@ -82,6 +86,7 @@ impl Function {
             ..packet.headers
         };
         let bytes = headers.frame(&answer.0);
+        self.count_rdma_sent(&bytes);
         self.record(Kind::Packet, &bytes, || "sent by the subnet management agent".into());
         self.outbox.push_back(bytes);
     }
