@@ -28,11 +28,11 @@ pingpong_counted() {
 requests_counted() {
     count_from && across ib_write_bw "-x 0 -F -n 100" && across ib_read_bw "-x 0 -F -n 100" && across ib_atomic_bw "-x 0 -F -n 100" && count_now &&
         for kind in write read atomic; do
-            name=hw_counters.rx_${kind}_requests
-            echo "$name $(counted a "$name")" && [ "$(counted a "$name")" -ge 100 ] || return 1
+            counter=hw_counters.rx_${kind}_requests
+            echo "$counter $(counted a "$counter")" && [ "$(counted a "$counter")" -ge 100 ] || return 1
         done &&
-        for name in out_of_buffer out_of_sequence packet_seq_err local_ack_timeout_err rx_icrc_encapsulated req_cqe_error; do
-            echo "$name $(counted a "hw_counters.$name")" && [ "$(counted a "hw_counters.$name")" = 0 ] || return 1
+        for counter in out_of_buffer out_of_sequence packet_seq_err local_ack_timeout_err rx_icrc_encapsulated req_cqe_error; do
+            echo "$counter $(counted a "hw_counters.$counter")" && [ "$(counted a "hw_counters.$counter")" = 0 ] || return 1
         done
 }
 
