@@ -59,12 +59,14 @@ stranger() {
     echo "$n frames"
     [ $n -ge "$1" ] && [ $n -lt $(($1 + 10)) ]
 }
+to_stranger() { ip neigh replace 10.0.0.77 lladdr 02:00:00:00:00:77 dev "$near"; }
 promiscuous() {
-    ip neigh replace 10.0.0.77 lladdr 02:00:00:00:00:77 dev "$near" && stranger 0 &&
+    to_stranger && stranger 0 &&
         far ip link set "$(far_netdev)" promisc on && sleep 0.5 && stranger 20 &&
         far ip link set "$(far_netdev)" promisc off && sleep 0.5 && stranger 0
 }
-multicast() { far sh -c 'echo 0 >/proc/sys/net/ipv4/icmp_echo_ignore_broadcasts' && ip route replace 224.0.0.0/4 dev "$near" && ping -c 3 224.0.0.1 && ping -6 -c 3 "ff02::1%$near"; }
+to_groups() { far sh -c 'echo 0 >/proc/sys/net/ipv4/icmp_echo_ignore_broadcasts' && ip route replace 224.0.0.0/4 dev "$near"; }
+multicast() { to_groups && ping -c 3 224.0.0.1 && ping -6 -c 3 "ff02::1%$near"; }
 down_and_up() {
     far ip link set "$(far_netdev)" down && ! ping -c 1 -W 1 10.0.0.2 && ! far grep -q 1 "/sys/class/net/$(far_netdev)/carrier"
     far ip link set "$(far_netdev)" up && until_ok ping -c 1 -W 1 10.0.0.2
@@ -93,7 +95,7 @@ tcp_counted() {
         until_ok alike_both_ways 2000 prio0_packets && driver_agrees
 }
 cast_counted() {
-    count_from && ping -c 3 224.0.0.1 && ping -c 3 10.0.0.255
+    to_groups && count_from && ping -c 3 224.0.0.1 && ping -c 3 10.0.0.255
     until_ok counted_alike 3 tx_multicast_phy rx_multicast_phy tx_broadcast_phy rx_broadcast_phy \
         tx_vport_multicast_packets rx_vport_multicast_packets tx_vport_broadcast_packets rx_vport_broadcast_packets
 }
@@ -106,7 +108,7 @@ too_long_counted() {
 }
 large_counted() { count_now && [ "$(counted a rx_8192_to_10239_bytes_phy)" -ge 3 ] && [ "$(counted b rx_8192_to_10239_bytes_phy)" -ge 3 ]; }
 large_ping() { count_from && ping -c 3 -s 8872 10.0.0.2 && large_counted; }
-missed_counted() { count_from && ping -c 20 -W 1 -i 0.05 10.0.0.77 >/dev/null; count_now; counted b rx_steer_missed_packets; [ "$(counted b rx_steer_missed_packets)" -ge 20 ]; }
+missed_counted() { to_stranger && count_from && ping -c 20 -W 1 -i 0.05 10.0.0.77 >/dev/null; count_now; counted b rx_steer_missed_packets; [ "$(counted b rx_steer_missed_packets)" -ge 20 ]; }
 downs_counted() { count_from; down_and_up && count_now && [ "$(counted b link_down_events_phy)" = 1 ] && [ "$(counted a link_down_events_phy)" = 0 ]; }
 # A cable without a memory. The driver says so in the log; to ethtool it gives no bytes and no error.
 no_module() { ethtool -m "$near"; dmesg | grep -E '(mcia|module_eeprom).*failed'; }
@@ -123,7 +125,7 @@ check "ping of 8872 bytes, not fragmented" large_ping
 check "TCP, 8 MiB each way, MTU 9000" transfer 8
 check "MTU 1500" both_mtu 1500
 check "frames too long are counted" too_long_counted
-check "VLAN" vlan
+setup "VLAN" vlan
 check "priorities are counted" priority_counted
 check "another VLAN" other_vlan
 check "offloads off" offloads tx off rx off tso off gso off gro off rxvlan off txvlan off
