@@ -20,10 +20,9 @@ impl Bench {
         self.device.ends()
     }
 
-    /// The device in a line.
-    pub(crate) fn describe(&self) -> String {
-        let names: Vec<_> = self.device.functions().iter().map(Context::name).collect();
-        format!("{}, firmware {}", names.join(" and "), self.ends()[0].device().fw_ver)
+    /// All its functions.
+    pub(crate) fn functions(&self) -> &[Context] {
+        self.device.functions()
     }
 
     /// Rules of the device interface that were broken since the last call. A card does not tell.

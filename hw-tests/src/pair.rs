@@ -2,6 +2,7 @@
 
 use crate::{
     bench::Bench,
+    interrupt,
     scenarios::{Outcome, fail},
 };
 use mlx5_direct::{
@@ -102,6 +103,9 @@ impl End {
         loop {
             if let Some(done) = self.try_done()? {
                 return Ok(done);
+            }
+            if interrupt::asked() {
+                return fail("interrupted");
             }
             if start.elapsed() > DEADLINE {
                 return fail(format!("no completion on QP {} within {DEADLINE:?}", self.qp.qpn()));

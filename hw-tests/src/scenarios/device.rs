@@ -2,7 +2,10 @@
 
 use super::{Outcome, fail};
 use crate::{bench::Bench, pair::DEADLINE};
-use mlx5_direct::backend::{AsyncEvent, GidType, PortState};
+use mlx5_direct::{
+    Context,
+    backend::{AsyncEvent, GidType, PortState},
+};
 use std::time::Instant;
 
 pub(super) fn query(bench: &Bench) -> Outcome {
@@ -16,9 +19,10 @@ pub(super) fn query(bench: &Bench) -> Outcome {
         if port.state != PortState::Active {
             return fail(format!("port 1 is {:?}", port.state));
         }
-        let gid = ctx.gid(1, 1)?;
+        let index = ctx.usual_gid_index(1)?;
+        let gid = ctx.gid(1, index.into())?;
         if gid.gid_type != GidType::RoceV2 {
-            return fail(format!("GID 1 is {gid}"));
+            return fail(format!("GID {index} is {gid}"));
         }
         for port in [0, attr.phys_port_cnt + 1] {
             if ctx.port(port).is_ok() {
@@ -29,8 +33,19 @@ pub(super) fn query(bench: &Bench) -> Outcome {
     Ok(())
 }
 
+/// Brings the port up again, whatever became of the scenario.
+struct PortUp<'c>(&'c Context);
+
+impl Drop for PortUp<'_> {
+    fn drop(&mut self) {
+        // A device that refuses this has told the scenario so.
+        let _ = self.0.set_port(1, true);
+    }
+}
+
 pub(super) fn link(bench: &Bench) -> Outcome {
     let [ctx, _] = bench.ends();
+    let _restored = PortUp(ctx);
     for up in [false, true] {
         ctx.set_port(1, up)?;
         let start = Instant::now();

@@ -3,8 +3,12 @@
 mod data;
 mod device;
 mod errors;
+mod latency;
+mod load;
 
 use crate::bench::Bench;
+use hdrhistogram::Histogram;
+use mlx5_direct::backend::LinkLayer;
 use std::error::Error;
 
 /// What a scenario gives: an error says what was not as it should be.
@@ -23,7 +27,16 @@ pub(crate) struct Scenario {
     pub(crate) asserts: &'static str,
     /// What the device must have for it.
     pub(crate) needs: &'static [Need],
-    pub(crate) run: fn(&Bench) -> Outcome,
+    pub(crate) run: Run,
+}
+
+/// What a scenario does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Run {
+    /// It checks.
+    Check(fn(&Bench) -> Outcome),
+    /// It checks, and measures nanoseconds.
+    Measure(fn(&Bench) -> Outcome<Histogram<u64>>),
 }
 
 /// What a device may lack.
@@ -33,6 +46,8 @@ pub(crate) enum Need {
     Atomics,
     /// Two functions, cabled.
     TwoFunctions,
+    /// An Ethernet port, with RoCE.
+    Ethernet,
 }
 
 impl Need {
@@ -44,8 +59,13 @@ impl Need {
                 Some("the device has no atomics (atomic_cap)".into())
             }
             Self::TwoFunctions if first.name() == last.name() => {
-                Some("needs two functions; for the model: --device model:ports=2".into())
+                Some("needs two functions: --device model:ports=2, or two cards with a comma between".into())
             }
+            Self::Ethernet => match first.port(1) {
+                Ok(port) if port.link_layer == LinkLayer::Ethernet => None,
+                Ok(port) => Some(format!("needs an Ethernet port, and port 1 is {:?}", port.link_layer)),
+                Err(error) => Some(format!("port 1 does not say what it is: {error}")),
+            },
             _ => None,
         }
     }
@@ -55,116 +75,176 @@ impl Need {
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "query_device_port_gid",
-        asserts: "limits are not zero, the port is active, GID 1 is of RoCE v2, port 0 is refused",
-        needs: &[],
-        run: device::query,
+        asserts: "limits are not zero, the port is active, the usual GID is of RoCE v2, port 0 is refused",
+        needs: &[Need::Ethernet],
+        run: Run::Check(device::query),
     },
     Scenario {
         name: "link_down_and_up",
         asserts: "a disabled port goes down and tells by an event, an enabled one comes up again",
         needs: &[Need::TwoFunctions],
-        run: device::link,
+        run: Run::Check(device::link),
     },
     Scenario {
         name: "send_recv_1000",
         asserts: "1000 messages arrive once each, in order, with their bytes",
         needs: &[],
-        run: data::send_recv,
+        run: Run::Check(data::send_recv),
     },
     Scenario {
         name: "send_imm",
         asserts: "immediate data arrive beside the message",
         needs: &[],
-        run: data::send_imm,
+        run: Run::Check(data::send_imm),
     },
     Scenario {
         name: "inline_all_sizes",
         asserts: "inline data of every size from 0 to the limit arrive; one byte more is refused",
         needs: &[],
-        run: data::inline,
+        run: Run::Check(data::inline),
     },
     Scenario {
         name: "write",
         asserts: "the peer's memory holds the bytes and nothing around them changes; no receive is used",
         needs: &[],
-        run: data::write,
+        run: Run::Check(data::write),
     },
     Scenario {
         name: "write_imm",
         asserts: "as write, and one receive completes with the immediate data",
         needs: &[],
-        run: data::write_imm,
+        run: Run::Check(data::write_imm),
     },
     Scenario {
         name: "read",
         asserts: "the peer's bytes are in own memory when the READ completes",
         needs: &[],
-        run: data::read,
+        run: Run::Check(data::read),
     },
     Scenario {
         name: "compare_swap",
         asserts: "memory changes only where it compares equal; the old value comes back",
         needs: &[Need::Atomics],
-        run: data::compare_swap,
+        run: Run::Check(data::compare_swap),
     },
     Scenario {
         name: "fetch_add",
         asserts: "1000 additions give their sum; each brings the value before it",
         needs: &[Need::Atomics],
-        run: data::fetch_add,
+        run: Run::Check(data::fetch_add),
     },
     Scenario {
         name: "unsignaled_then_signaled",
         asserts: "one completion retires the silent requests before it; the queue refuses when full",
         needs: &[],
-        run: data::unsignaled,
+        run: Run::Check(data::unsignaled),
     },
     Scenario {
         name: "event_wakes_sleeper",
         asserts: "a sleeper wakes for a message that comes later, and does not wake without one",
         needs: &[],
-        run: data::event,
+        run: Run::Check(data::event),
     },
     Scenario {
         name: "rnr_then_post",
         asserts: "a message without receive waits, and arrives once one is posted",
         needs: &[],
-        run: errors::rnr_then_post,
+        run: Run::Check(errors::rnr_then_post),
     },
     Scenario {
         name: "rnr_exceeded",
         asserts: "with rnr_retry 1 a message without receive fails by name, and what follows is flushed",
         needs: &[],
-        run: errors::rnr_exceeded,
+        run: Run::Check(errors::rnr_exceeded),
     },
     Scenario {
         name: "remote_access_error",
         asserts: "a WRITE without the right fails by name at the sender, memory is untouched",
         needs: &[],
-        run: errors::remote_access,
+        run: Run::Check(errors::remote_access),
     },
     Scenario {
         name: "remote_bounds_error",
         asserts: "a READ one byte beyond the peer's memory fails by name",
         needs: &[],
-        run: errors::remote_bounds,
+        run: Run::Check(errors::remote_bounds),
     },
     Scenario {
         name: "local_access_error",
         asserts: "a receive into memory without LOCAL_WRITE fails by name at both ends",
         needs: &[],
-        run: errors::local_access,
+        run: Run::Check(errors::local_access),
     },
     Scenario {
         name: "short_receive",
         asserts: "a message longer than its receive fails by name at both ends",
         needs: &[],
-        run: errors::short_receive,
+        run: Run::Check(errors::short_receive),
     },
     Scenario {
         name: "recover_after_error",
         asserts: "a queue pair in ERR goes through RST and works again",
         needs: &[],
-        run: errors::recover,
+        run: Run::Check(errors::recover),
+    },
+    Scenario {
+        name: "long_messages",
+        asserts: "4 MiB and some bytes arrive by SEND, WRITE and READ",
+        needs: &[],
+        run: Run::Check(load::long_messages),
+    },
+    Scenario {
+        name: "sq_index_wrap_65536",
+        asserts: "70,000 requests complete once each, in order, beyond the 16 bits of their index",
+        needs: &[],
+        run: Run::Check(load::index_wrap),
+    },
+    Scenario {
+        name: "parallel_pairs",
+        asserts: "32 pairs at once, 200 messages each, every byte at its place",
+        needs: &[],
+        run: Run::Check(load::many_pairs),
+    },
+    Scenario {
+        name: "mr_reg_dereg",
+        asserts: "500 registrations of odd sizes, no key twice in a row",
+        needs: &[],
+        run: Run::Check(load::register_often),
+    },
+    Scenario {
+        name: "qp_destroy_outstanding",
+        asserts: "queue pairs go while packets fly, from either end; the next pair works",
+        needs: &[],
+        run: Run::Check(load::destroy_busy),
+    },
+    Scenario {
+        name: "send_latency",
+        asserts: "half a round trip of 64 bytes by SEND, polled",
+        needs: &[],
+        run: Run::Measure(latency::send),
+    },
+    Scenario {
+        name: "write_latency",
+        asserts: "half a round trip of 64 bytes by WRITE, seen in memory",
+        needs: &[],
+        run: Run::Measure(latency::write),
+    },
+    Scenario {
+        name: "read_latency",
+        asserts: "a READ of 64 bytes, from post to completion",
+        needs: &[],
+        run: Run::Measure(latency::read),
+    },
+    Scenario {
+        name: "fetch_add_latency",
+        asserts: "an addition, from post to completion",
+        needs: &[Need::Atomics],
+        run: Run::Measure(latency::fetch_add),
+    },
+    Scenario {
+        name: "send_event_latency",
+        asserts: "half a round trip of 64 bytes by SEND, both ends asleep",
+        needs: &[],
+        run: Run::Measure(latency::send_events),
     },
 ];
