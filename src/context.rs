@@ -9,7 +9,6 @@ use crate::{
         prm::{OpenOptions, PrmControl},
     },
     mlx5::ids::UserIndex,
-    uar::UarPool,
 };
 use std::{
     fmt,
@@ -33,7 +32,6 @@ pub struct Context {
 
 struct Shared {
     control: Arc<dyn Control>,
-    uars: UarPool,
     next_user_index: AtomicU32,
 }
 
@@ -48,8 +46,7 @@ impl Context {
 
     /// Opens a device through a control path that is already up.
     pub fn on(control: Arc<dyn Control>) -> Self {
-        let uars = UarPool::new(Arc::clone(&control));
-        Self { shared: Arc::new(Shared { control, uars, next_user_index: AtomicU32::new(0) }) }
+        Self { shared: Arc::new(Shared { control, next_user_index: AtomicU32::new(0) }) }
     }
 
     /// What the user calls the device.
@@ -189,16 +186,11 @@ impl Context {
             ));
             return Err((self, error));
         }
-        self.shared.uars.clear();
         self.control().close().map_err(|error| (self, error))
     }
 
     pub(crate) fn control(&self) -> &Arc<dyn Control> {
         &self.shared.control
-    }
-
-    pub(crate) fn uars(&self) -> &UarPool {
-        &self.shared.uars
     }
 
     /// A number that no queue pair of this device had before, until 2²⁴ of them were made: completions of

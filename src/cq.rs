@@ -6,7 +6,6 @@ use crate::{
     doorbell::DoorbellRecord,
     mlx5::{be::Be32, ids::Cqn},
     queue::{CompletionQueue, CompletionQueueParts, CqeSize, Poll},
-    uar::Page,
 };
 use std::{
     os::fd::BorrowedFd,
@@ -58,8 +57,6 @@ pub struct Cq {
 pub(crate) struct Object {
     ctx: Context,
     parts: CqParts,
-    /// Armed through this page.
-    arming: Arc<Page>,
     /// The channel that the device signals.
     _channel: Option<CompChannel>,
 }
@@ -78,20 +75,18 @@ impl Cq {
             Events::Own => Some(CompChannel::create(ctx)?),
             Events::Channel(channel) => Some(channel.clone()),
         };
-        let arming = ctx.uars().arming()?;
         let parts = ctx.control().create_cq(&CqParams {
             n_cqes: attr.n_cqes,
             cqe_bytes: match attr.cqe_size {
                 CqeSize::B64 => 64,
                 CqeSize::B128 => 128,
             },
-            uar: arming.index(),
             channel: shared.as_ref().map(|channel| channel.inner.id()),
             ignore_overrun: attr.ignore_overrun,
         })?;
         // The queue's own channel is the only one that `wait` may read: another's events are not all ours.
         let channel = if matches!(attr.events, Events::Own) { shared.clone() } else { None };
-        let object = Arc::new(Object { ctx: ctx.clone(), parts, arming, _channel: shared });
+        let object = Arc::new(Object { ctx: ctx.clone(), parts, _channel: shared });
         let words = object.parts.record.base().cast::<Be32>();
         // SAFETY: ring, record and page live in `object`, which `Cq` drops after the queue, and are reached
         // through the queue alone; no queue pair uses it yet, so the device has written nothing.
@@ -103,7 +98,7 @@ impl Cq {
                 cqe_size: attr.cqe_size,
                 consumer_index: DoorbellRecord::new(words),
                 arm: DoorbellRecord::new(words.add(1)),
-                uar: object.arming.doorbells(),
+                uar: object.parts.arming.doorbells(),
             })
         };
         Ok(Self { queue, channel, object })

@@ -117,6 +117,8 @@ pub enum Gone {
         /// `health_buffer.rfr`: a reset is required for recovery.
         reset_required: bool,
     },
+    /// The kernel driver has given the device up, or is about to.
+    KernelDriver,
     /// [`close`](crate::backend::Control::close) was called.
     Closed,
 }
@@ -226,6 +228,9 @@ impl fmt::Display for Gone {
                 "firmware reports {syndrome}, extended 0x{ext_syndrome:04x}; {}",
                 if *reset_required { "a reset is required" } else { "reset the function" }
             ),
+            Self::KernelDriver => {
+                write!(f, "its kernel driver reports a fatal error; look at dmesg, then open it again")
+            }
             Self::Closed => write!(f, "it was closed; open it again"),
         }
     }

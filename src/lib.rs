@@ -43,8 +43,6 @@ mod mr;
 mod pd;
 #[cfg(feature = "std")]
 mod qp;
-#[cfg(feature = "std")]
-mod uar;
 
 #[cfg(feature = "std")]
 pub use {

@@ -14,7 +14,6 @@ use crate::{
         Completion, Lease, LeaseSlice, PostError, PostList, QueueId, RecvList, RecvQueue, RecvQueueParts,
         RetireError, Retired, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts, Sge,
     },
-    uar::OwnedRegister,
 };
 use std::sync::Arc;
 
@@ -125,8 +124,6 @@ pub struct Qp {
 struct Object {
     pd: Pd,
     parts: QpParts,
-    user_index: UserIndex,
-    register: OwnedRegister,
     /// Completion queues outlive the queue pairs that use them.
     _cqs: [Arc<crate::cq::Object>; 2],
     leases: Vec<Arc<Registration>>,
@@ -151,13 +148,11 @@ impl Drop for Object {
 impl Qp {
     pub(crate) fn create(pd: &Pd, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<Self> {
         let ctx = pd.context();
-        let register = ctx.uars().register()?;
         let user_index = ctx.next_user_index();
         let parts = ctx.control().create_qp(&QpParams {
             pd: pd.pdn(),
             send_cq: send_cq.cqn(),
             recv_cq: recv_cq.cqn(),
-            uar: register.uar(),
             user_index,
             max_send_wr: init.max_send_wr,
             max_recv_wr: init.max_recv_wr,
@@ -167,8 +162,6 @@ impl Qp {
         })?;
         let mut object = Object {
             pd: pd.clone(),
-            user_index,
-            register,
             _cqs: [Arc::clone(send_cq.object()), Arc::clone(recv_cq.object())],
             leases: Vec::new(),
             send_ledger: vec![SendLedgerEntry::default(); 1 << parts.log_sq_size].into(),
@@ -185,9 +178,10 @@ impl Qp {
         self.object.parts.qpn
     }
 
-    /// The number in completions that tells it from every other queue pair of the device, past ones included.
-    pub fn user_index(&self) -> UserIndex {
-        self.object.user_index
+    /// The number in completions that tells it from every other queue pair of the device, past ones included;
+    /// `None` if they tell it by [`qpn`](Self::qpn) alone.
+    pub fn user_index(&self) -> Option<UserIndex> {
+        self.object.parts.user_index
     }
 
     /// The protection domain.
@@ -423,7 +417,7 @@ impl Object {
         let (recv_record, send_record) =
             unsafe { (DoorbellRecord::new(words), DoorbellRecord::new(words.add(1))) };
         // SAFETY: called this once; the queue is dropped before `self`, with which it is in `Qp`.
-        let register = unsafe { self.register.register() };
+        let register = unsafe { parts.register.register() };
         // SAFETY: ring, ledger and register live in `self`, which `Qp` drops after the queue, and are reached
         // through the queue alone. The device was given the same ring, at index 0.
         let send = unsafe {
@@ -456,10 +450,9 @@ impl Object {
                 max_sge: limit(parts.max_recv_sge),
             })
         };
-        // A number that no other queue pair has, if the device puts it into completions.
-        match self.pd.context().device().cqe_version {
-            0 => (send, recv),
-            _ => (send.with_user_index(self.user_index), recv.with_user_index(self.user_index)),
+        match parts.user_index {
+            None => (send, recv),
+            Some(user_index) => (send.with_user_index(user_index), recv.with_user_index(user_index)),
         }
     }
 }

@@ -13,7 +13,7 @@ use mlx5_direct::{
     mlx5::{
         cmd::CmdOpcode,
         context::{Mtu, QpState},
-        ids::{Cqn, Psn, Qpn, UarIndex, UserIndex},
+        ids::{Cqn, Psn, Qpn, UserIndex},
         init_segment::HealthSyndrome,
     },
 };
@@ -36,7 +36,6 @@ fn model(make: &str) -> Model {
 /// A QP's parts that a test needs, on a device of its own.
 struct Bed {
     control: Arc<PrmControl>,
-    uar: UarIndex,
     cqn: Cqn,
     params: QpParams,
 }
@@ -44,15 +43,12 @@ struct Bed {
 impl Bed {
     fn new(control: Arc<PrmControl>) -> Self {
         let pd = control.alloc_pd().unwrap();
-        let page = control.alloc_uar().unwrap();
-        let uar = page.index();
-        let cq = CqParams { n_cqes: 100, cqe_bytes: 64, uar, channel: None, ignore_overrun: false };
+        let cq = CqParams { n_cqes: 100, cqe_bytes: 64, channel: None, ignore_overrun: false };
         let cqn = control.create_cq(&cq).unwrap().cqn;
         let params = QpParams {
             pd,
             send_cq: cqn,
             recv_cq: cqn,
-            uar,
             user_index: UserIndex::new(7),
             max_send_wr: 10,
             max_recv_wr: 10,
@@ -60,7 +56,7 @@ impl Bed {
             max_recv_sge: 3,
             max_inline_data: 0,
         };
-        Self { control, uar, cqn, params }
+        Self { control, cqn, params }
     }
 }
 
@@ -279,7 +275,6 @@ fn qp_walk_rst_init_rtr_rts() {
         control.destroy_qp(qpn).unwrap();
         assert!(control.destroy_qp(qpn).is_err());
         control.destroy_cq(bed.cqn).unwrap();
-        control.dealloc_uar(bed.uar).unwrap();
         control.close().unwrap();
         model.assert_clean();
     }

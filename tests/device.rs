@@ -6,7 +6,7 @@ mod support;
 use mlx5_direct::{
     Context, CqAttr, Error, Gone, QpInit,
     backend::{
-        AsyncEvent, Control, GidEntry, GidType, LinkLayer, PhysState, PortState,
+        AsyncEvent, GidEntry, GidType, LinkLayer, PhysState, PortState,
         pci::PciFunction,
         prm::{OpenOptions, PrmControl},
     },
@@ -231,10 +231,11 @@ fn a8_alloc_uar_variants() {
     // Pages of one's own: distinct numbers, distinct places, two BlueFlame registers of 512 bytes each.
     let pages: Vec<_> = (0..16).map(|_| control.alloc_uar().unwrap()).collect();
     let numbers: HashSet<_> = pages.iter().map(|page| page.index()).collect();
-    let places: HashSet<_> = pages.iter().map(|page| page.base()).collect();
+    let places: HashSet<_> = pages.iter().map(|uar| uar.page().base()).collect();
     assert_eq!((numbers.len(), places.len()), (16, 16));
-    for page in &pages {
-        assert!(page.index().get() > 0, "page 0 holds the init segment");
+    for uar in &pages {
+        assert!(uar.index().get() > 0, "page 0 holds the init segment");
+        let page = uar.page();
         assert_eq!((page.n_bf_regs(), page.bf_reg_size_bytes()), (2, 512));
         assert_eq!(page.base().addr().get() % 4096, 0);
     }

@@ -149,7 +149,7 @@ fn d8_qp_reset_sweeps_old_completions() {
         let mut poll = pair.a.cq.poll();
         while let Some(wc) = poll.next() {
             assert_eq!(wc.error(), None);
-            if wc.user_index() == other.user_index() {
+            if Some(wc.user_index()) == other.user_index() {
                 assert_eq!(other.retire(&wc).unwrap().wr_id, round * 100 + kept, "in order, each once");
                 kept += 1;
             } else {
@@ -210,7 +210,7 @@ fn qp_destroy_outstanding(options: &str) {
         while done < 3 {
             let mut poll = cq.poll();
             while let Some(wc) = poll.next() {
-                if wc.user_index() == qp.user_index() {
+                if Some(wc.user_index()) == qp.user_index() {
                     assert_eq!((wc.error(), qp.retire(&wc).unwrap().wr_id), (None, round * 10 + done));
                     done += 1;
                 } else {

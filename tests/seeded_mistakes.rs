@@ -8,7 +8,7 @@ use mlx5_direct::{
         AddressVector, Control, CqParams, CqParts, Keys, MrParams, QpModify, QpParams, QpParts, QueueMemory,
         UarPage,
         dma::{HostMemory, PageSize},
-        prm::{OpenOptions, PrmControl},
+        prm::{OpenOptions, PrmControl, Uar},
     },
     mlx5::{
         context::{Mtu, QpState},
@@ -24,8 +24,7 @@ use std::{ptr::NonNull, sync::Arc};
 struct Bare {
     qp: QpParts,
     cq: CqParts,
-    uar: UarPage,
-    other_uar: UarPage,
+    other_uar: Uar,
     keys: Keys,
     memory: Arc<HostMemory>,
     pd: Pdn,
@@ -90,15 +89,13 @@ impl Bare {
         let model = support::card("bar=trapped,drive=step");
         let control = PrmControl::open(model.function(0).unwrap(), &OpenOptions::default()).unwrap();
         let pd = control.alloc_pd().unwrap();
-        let (uar, other_uar) = (control.alloc_uar().unwrap(), control.alloc_uar().unwrap());
-        let cq_params =
-            CqParams { n_cqes, cqe_bytes: 64, uar: uar.index(), channel: None, ignore_overrun: false };
+        let other_uar = control.alloc_uar().unwrap();
+        let cq_params = CqParams { n_cqes, cqe_bytes: 64, channel: None, ignore_overrun: false };
         let cq = control.create_cq(&cq_params).unwrap();
         let qp_params = QpParams {
             pd,
             send_cq: cq.cqn,
             recv_cq: cq.cqn,
-            uar: uar.index(),
             user_index: UserIndex::new(5),
             max_send_wr: 16,
             max_recv_wr: 16,
@@ -111,7 +108,7 @@ impl Bare {
         let access = support::ALL;
         let mr_params = MrParams { pd, memory: Arc::clone(&memory), access, start_addr: None };
         let keys = control.reg_mr(&mr_params).unwrap();
-        Self { qp, cq, uar, other_uar, keys, memory, pd, control, model }
+        Self { qp, cq, other_uar, keys, memory, pd, control, model }
     }
 
     /// A good RDMA WRITE of 16 inline bytes at WQEBB `index`: ctrl, raddr, inline. 4 segments, 1 WQEBB.
@@ -151,7 +148,7 @@ impl Bare {
     fn ring(&self, ctrl: [u8; 16]) {
         let mut first = [0; 8];
         first.copy_from_slice(&ctrl[..8]);
-        poke(&self.uar, BF_OFFSET, u64::from_ne_bytes(first));
+        poke(self.qp.register.page(), BF_OFFSET, u64::from_ne_bytes(first));
     }
 
     /// Posts one WQE at `index` as it should be done.
@@ -242,7 +239,7 @@ fn h12_sanitizer_seeded_bugs_doorbell_on_another_page() {
     bare.record(1);
     let mut first = [0; 8];
     first.copy_from_slice(&bare.ctrl(0).to_bytes()[..8]);
-    poke(&bare.other_uar, BF_OFFSET, u64::from_ne_bytes(first));
+    poke(bare.other_uar.page(), BF_OFFSET, u64::from_ne_bytes(first));
     bare.assert_caught(Rule::DoorbellRightPage);
 }
 
@@ -253,7 +250,7 @@ fn h12_sanitizer_seeded_bugs_doorbell_of_4_bytes() {
     bare.record(1);
     let mut first = [0; 4];
     first.copy_from_slice(&bare.ctrl(0).to_bytes()[..4]);
-    poke(&bare.uar, BF_OFFSET, u32::from_ne_bytes(first));
+    poke(bare.qp.register.page(), BF_OFFSET, u32::from_ne_bytes(first));
     bare.assert_caught(Rule::DoorbellRegister);
 }
 
@@ -374,7 +371,7 @@ fn h12_sanitizer_seeded_bugs_blue_flame_differs() {
     for at in (0..64).step_by(8) {
         let mut word = [0; 8];
         word.copy_from_slice(&line[at..at + 8]);
-        poke(&bare.uar, BF_OFFSET + at, u64::from_ne_bytes(word));
+        poke(bare.qp.register.page(), BF_OFFSET + at, u64::from_ne_bytes(word));
     }
     bare.assert_caught(Rule::BlueFlameMatchesRing);
 }
@@ -384,7 +381,9 @@ fn h12_sanitizer_seeded_bugs_objects_destroyed_while_used() {
     let bare = Bare::new();
     assert!(bare.control.destroy_cq(bare.cq.cqn).is_err());
     assert!(bare.control.dealloc_pd(bare.pd).is_err());
-    assert!(bare.control.dealloc_uar(bare.uar.index()).is_err());
+    // Of the queue pair and of the completion queue; other numbers are not known.
+    let others = (0..256).map(UarIndex::new).filter(|uar| *uar != bare.other_uar.index());
+    others.for_each(|uar| assert!(bare.control.dealloc_uar(uar).is_err(), "{uar}"));
     bare.assert_caught(Rule::ObjectInUse);
 }
 

@@ -9,17 +9,20 @@ mod gid;
 mod params;
 pub mod pci;
 pub mod prm;
+mod uar;
+pub mod verbs;
 
 pub use attr::{AsyncEvent, DeviceAttr, LinkLayer, PhysState, PortAttr, PortState, SpecialContexts};
 pub use gid::{GidEntry, GidType, gid_of, link_local_gid, link_local_mac};
 pub use params::{
     Access, AddressVector, CqParams, CqParts, Keys, MrParams, QpAttr, QpModify, QpParams, QpParts,
-    QueueMemory, UarPage,
+    QueueMemory,
 };
+pub use uar::{Register, UarPage};
 
 use crate::{
     Result,
-    mlx5::ids::{Cqn, Lkey, Pdn, Qpn, UarIndex},
+    mlx5::ids::{Cqn, Lkey, Pdn, Qpn},
 };
 use dma::{HostMemory, PageSize};
 use std::{fmt, os::fd::BorrowedFd, sync::Arc, time::Duration};
@@ -30,7 +33,8 @@ use std::{fmt, os::fd::BorrowedFd, sync::Arc, time::Duration};
 /// [`DeviceGone`](crate::Error::DeviceGone) at once when the device is known to be dead.
 ///
 /// An implementation keeps the memory that the device may reach (queues, registered memory) until the
-/// device has confirmed that the object is destroyed, whatever the caller drops.
+/// device has confirmed that the object is destroyed, whatever the caller drops. The caller does not touch the
+/// memory of a queue, nor ring for it, once it has asked to destroy it.
 pub trait Control: Send + Sync + fmt::Debug {
     /// What the user calls the device: `model:0`, `vfio:0000:01:00.0`.
     fn name(&self) -> String;
@@ -66,12 +70,6 @@ pub trait Control: Send + Sync + fmt::Debug {
 
     /// Ends a protection domain. Refused by the device while objects use it.
     fn dealloc_pd(&self, pd: Pdn) -> Result<()>;
-
-    /// Makes a UAR page: doorbell registers of the caller's own.
-    fn alloc_uar(&self) -> Result<UarPage>;
-
-    /// Ends a UAR page. No queue may be bound to it, and no store to it may follow.
-    fn dealloc_uar(&self, uar: UarIndex) -> Result<()>;
 
     /// Zeroed memory that can be registered with the device.
     fn alloc_memory(&self, len_bytes: usize, page_size: PageSize) -> Result<Arc<HostMemory>> {

@@ -1,13 +1,12 @@
 //! What objects are made of: parameters in, parts out.
 #![forbid(unsafe_code)]
 
-use super::{ChannelId, dma::HostMemory, pci::BarMapping};
+use super::{ChannelId, Register, UarPage, dma::HostMemory};
 use crate::{
     Error, Result,
     mlx5::{
         context::{Mtu, QpState},
-        ids::{Cqn, Lkey, Pdn, Psn, Qpn, Rkey, UarIndex, UserIndex},
-        uar,
+        ids::{Cqn, Lkey, Pdn, Psn, Qpn, Rkey, UserIndex},
     },
 };
 use std::{fmt, ops::BitOr, ptr::NonNull, sync::Arc};
@@ -81,62 +80,6 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Doorbell registers of one owner: a 4 KiB page of BAR0 in this process, unmapped on drop.
-pub struct UarPage {
-    index: UarIndex,
-    mapping: Box<dyn BarMapping>,
-    offset_bytes: usize,
-    bf_reg_size_bytes: usize,
-}
-
-impl UarPage {
-    /// A page at `offset_bytes` in `mapping`.
-    pub fn new(
-        index: UarIndex,
-        mapping: Box<dyn BarMapping>,
-        offset_bytes: usize,
-        bf_reg_size_bytes: usize,
-    ) -> Self {
-        Self { index, mapping, offset_bytes, bf_reg_size_bytes }
-    }
-
-    /// The number by which contexts name it (`uar_page`).
-    pub fn index(&self) -> UarIndex {
-        self.index
-    }
-
-    /// First byte of the page. Valid for as long as `self` lives.
-    pub fn base(&self) -> NonNull<u8> {
-        // Stays inside the mapping, or right at its base: `offset_bytes` is given by who mapped it.
-        self.mapping.base().map_addr(|base| base.saturating_add(self.offset_bytes))
-    }
-
-    /// Whether stores are combined into whole lines, so that BlueFlame pays.
-    pub fn write_combining(&self) -> bool {
-        self.mapping.write_combining()
-    }
-
-    /// Bytes of one BlueFlame register, two buffers of half that size; 0 if the device has none.
-    pub fn bf_reg_size_bytes(&self) -> usize {
-        self.bf_reg_size_bytes
-    }
-
-    /// BlueFlame registers for general use in the page.
-    pub fn n_bf_regs(&self) -> usize {
-        if self.bf_reg_size_bytes == 0 { 0 } else { uar::NON_FP_BFREGS_PER_UAR }
-    }
-}
-
-impl fmt::Debug for UarPage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UarPage")
-            .field("index", &self.index)
-            .field("write_combining", &self.write_combining())
-            .field("bf_reg_size_bytes", &self.bf_reg_size_bytes)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A part of queue memory that the device shares. The memory lives as long as any clone.
 #[derive(Debug, Clone)]
 pub struct QueueMemory {
@@ -194,8 +137,6 @@ pub struct CqParams {
     pub n_cqes: u32,
     /// 64 or 128.
     pub cqe_bytes: usize,
-    /// UAR page through which it is armed.
-    pub uar: UarIndex,
     /// Channel that it wakes, or none: then it can only be polled.
     pub channel: Option<ChannelId>,
     /// Whether the device may overrun it (`cqc.oi`): completions are lost in silence.
@@ -203,7 +144,7 @@ pub struct CqParams {
 }
 
 /// A completion queue that was made.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct CqParts {
     /// Its number.
     pub cqn: Cqn,
@@ -215,6 +156,8 @@ pub struct CqParts {
     pub ring: QueueMemory,
     /// The doorbell record: `consumer_index`, `arm`.
     pub record: QueueMemory,
+    /// The page through which it is armed. Others may arm theirs through it too: each arm is one store.
+    pub arming: Arc<UarPage>,
 }
 
 /// A queue pair to make: reliable connection.
@@ -226,9 +169,7 @@ pub struct QpParams {
     pub send_cq: Cqn,
     /// Where receive requests complete.
     pub recv_cq: Cqn,
-    /// UAR page through which its doorbell is rung.
-    pub uar: UarIndex,
-    /// Number that its CQEs carry if `cqe_version` is 1.
+    /// Number that its CQEs shall carry, where the control path can choose it.
     pub user_index: UserIndex,
     /// Send requests wanted, each of the largest size that the two limits below allow.
     pub max_send_wr: u32,
@@ -243,7 +184,7 @@ pub struct QpParams {
 }
 
 /// A queue pair that was made. Its limits are at least what was asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct QpParts {
     /// Its number.
     pub qpn: Qpn,
@@ -259,6 +200,10 @@ pub struct QpParts {
     pub log_rq_stride_bytes: u8,
     /// The doorbell record: receive counter, send counter.
     pub record: QueueMemory,
+    /// Where its send queue rings.
+    pub register: Register,
+    /// The number that its CQEs carry; `None` if they tell it by its `qpn` alone.
+    pub user_index: Option<UserIndex>,
     /// Send requests that fit, each of the largest size.
     pub max_send_wr: u32,
     /// Receive requests that fit.

@@ -88,7 +88,6 @@ impl PrmControl {
         if params.cqe_bytes != 64 && params.cqe_bytes != 128 {
             return Err(Error::invalid(format!("CQEs of {} bytes: give 64 or 128", params.cqe_bytes)));
         }
-        core.tables.has_uar(params.uar)?;
         let channel = params.channel.map(|id| core.vectors.find(id)).transpose()?;
         let n_cqes = params.n_cqes.next_power_of_two();
         let layout = Layout::new(core, n_cqes as usize * params.cqe_bytes)?;
@@ -96,11 +95,12 @@ impl PrmControl {
             layout.region.memory().fill(n * params.cqe_bytes - 1, 1, INVALID_OP_OWN);
         }
         let log_cq_size = n_cqes.trailing_zeros() as u8;
+        let uar = self.uars.arming(|| self.alloc_uar())?;
         let context = Cqc::new()
             .with_cqe_sz(if params.cqe_bytes == 128 { CqeSize::STRIDE_128 } else { CqeSize::STRIDE_64 })
             .with_oi(params.ignore_overrun)
             .with_log_cq_size(log_cq_size)
-            .with_uar_page(params.uar)
+            .with_uar_page(uar.index())
             .with_c_eqn(channel.as_ref().map_or(core.tables.control_eqn(), |channel| channel.eqn()))
             .with_log_page_size(layout.log_page_size())
             .with_dbr_addr(layout.dbr_addr());
@@ -123,6 +123,7 @@ impl PrmControl {
             cqe_bytes: params.cqe_bytes,
             ring: layout.part(0, layout.ring_bytes),
             record: layout.record(),
+            arming: Arc::clone(uar.page()),
         };
         lock(&core.tables.cqs).insert(cqn, CqEntry { _region: layout.region, channel });
         Ok(parts)

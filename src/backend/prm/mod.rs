@@ -19,13 +19,15 @@ mod qp;
 mod qp_state;
 mod regs;
 mod tables;
+mod uar;
 
 pub use qp_state::check_transition;
+pub use uar::Uar;
 
 use super::{
     AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams, PortAttr,
-    QpAttr, QpModify, QpParams, QpParts, SpecialContexts, UarPage,
-    dma::{DmaRegion, DmaSpace, HostMemory, PAGE_BYTES, PageSize},
+    QpAttr, QpModify, QpParams, QpParts, SpecialContexts,
+    dma::{DmaRegion, DmaSpace, HostMemory, PageSize},
     pci::PciFunction,
 };
 use crate::{
@@ -48,6 +50,7 @@ use std::{
     time::Duration,
 };
 use tables::Tables;
+use uar::UarPool;
 
 /// How a function is opened.
 #[derive(Debug, Clone)]
@@ -136,6 +139,8 @@ pub struct PrmControl {
     running: Mutex<Option<Monitor>>,
     /// UAR page of the event queues.
     events_uar: UarIndex,
+    /// UAR pages of all other queues.
+    uars: UarPool,
 }
 
 impl PrmControl {
@@ -164,7 +169,8 @@ impl PrmControl {
         };
         core.tables.set_control_eqn(monitor.eqn());
         // From here on, dropping it takes the function down.
-        let control = Arc::new(Self { core, caps, attr, running: Mutex::new(Some(monitor)), events_uar });
+        let (running, uars) = (Mutex::new(Some(monitor)), UarPool::default());
+        let control = Arc::new(Self { core, caps, attr, running, events_uar, uars });
         if options.set_up_ports {
             control.set_up_ports()?;
         }
@@ -174,6 +180,17 @@ impl PrmControl {
     /// 4 KiB pages that firmware holds.
     pub fn firmware_pages(&self) -> usize {
         self.core.pages.count()
+    }
+
+    /// Makes a UAR page of the caller's own, for queues that have no method here.
+    pub fn alloc_uar(&self) -> Result<Uar> {
+        Uar::alloc(&self.core, self.attr.bf_reg_size_bytes as usize)
+    }
+
+    /// Ends a UAR page now, and tells what went wrong, which dropping it cannot. No queue may be bound to it, and no
+    /// store to it may follow.
+    pub fn dealloc_uar(&self, uar: UarIndex) -> Result<()> {
+        uar::dealloc(&self.core, uar)
     }
 
     /// Executes any command given as bytes, for what has no method here. `output` starts with status and
@@ -196,6 +213,7 @@ impl PrmControl {
         let Some(monitor) = lock(&self.running).take() else { return Ok(()) };
         let core = &*self.core;
         let mut result = core.tables.destroy_all(core);
+        self.uars.clear();
         result = result.and(core.vectors.shut_down(core));
         result = result.and(monitor.stop(core));
         if core.health.gone().is_none() {
@@ -274,32 +292,6 @@ impl Control for PrmControl {
         let result = core.cmd.call(&DeallocPdIn::request().with_pd(pd));
         if result.is_err() {
             core.tables.add_pd(pd);
-        }
-        result.map(|_| ())
-    }
-
-    fn alloc_uar(&self) -> Result<UarPage> {
-        let core = &*self.core;
-        let index = core.cmd.call(&AllocUarIn::request())?.uar();
-        let mapped = core.function.map_bar(u64::from(index.get()) * PAGE_BYTES as u64, PAGE_BYTES);
-        match mapped {
-            Ok(mapping) => {
-                core.tables.add_uar(index);
-                Ok(UarPage::new(index, mapping, 0, self.attr.bf_reg_size_bytes as usize))
-            }
-            Err(source) => {
-                core.cmd.call(&DeallocUarIn::request().with_uar(index))?;
-                Err(Error::os(format!("mapping UAR page {index}"), source))
-            }
-        }
-    }
-
-    fn dealloc_uar(&self, uar: UarIndex) -> Result<()> {
-        let core = &*self.core;
-        core.tables.remove_uar(uar)?;
-        let result = core.cmd.call(&DeallocUarIn::request().with_uar(uar));
-        if result.is_err() {
-            core.tables.add_uar(uar);
         }
         result.map(|_| ())
     }

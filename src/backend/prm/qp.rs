@@ -55,7 +55,6 @@ impl PrmControl {
         at_most("max_send_wr", params.max_send_wr, attr.max_qp_wr)?;
         at_most("max_recv_wr", params.max_recv_wr, attr.max_qp_wr)?;
         self.core.tables.has_pd(params.pd)?;
-        self.core.tables.has_uar(params.uar)?;
         self.core.tables.has_cq(params.send_cq)?;
         self.core.tables.has_cq(params.recv_cq)
     }
@@ -88,6 +87,7 @@ impl PrmControl {
             n => n.next_power_of_two().max(WQEBB_BYTES.div_ceil(stride)),
         };
         let (rq_bytes, sq_bytes) = ((n_rwqes * stride) as usize, (n_wqebbs * WQEBB_BYTES) as usize);
+        let (uar, register) = self.uars.register(|| self.alloc_uar())?;
         let layout = Layout::new(core, (rq_bytes + sq_bytes).max(WQEBB_BYTES as usize))?;
 
         let log_sq_size = n_wqebbs.checked_ilog2().unwrap_or(0) as u8;
@@ -103,7 +103,7 @@ impl PrmControl {
             .with_rq_type(if has_rq { RqType::NON_ZERO_RQ } else { RqType::ZERO_LEN_RQ })
             .with_no_sq(n_wqebbs == 0)
             .with_log_sq_size(log_sq_size)
-            .with_uar_page(params.uar)
+            .with_uar_page(uar)
             .with_user_index(params.user_index)
             .with_log_page_size(layout.log_page_size())
             .with_cqn_snd(params.send_cq)
@@ -122,6 +122,8 @@ impl PrmControl {
             log_rq_size,
             log_rq_stride_bytes,
             record: layout.record(),
+            register,
+            user_index: (self.attr.cqe_version != 0).then_some(params.user_index),
             max_send_wr: n_wqebbs / wqebbs_per_wqe,
             max_recv_wr: n_rwqes,
             max_send_sge: (wqebbs_per_wqe * WQEBB_BYTES - REQUEST_BYTES) / DATA_SEG_BYTES,
@@ -134,7 +136,8 @@ impl PrmControl {
             max_inline_data: parts.max_inline_data.min(self.attr.max_inline_data),
             ..parts
         };
-        lock(&core.tables.qps).insert(qpn, Arc::new(QpEntry::new(layout.region, context)));
+        let entry = QpEntry::new(layout.region, parts.register.page(), context);
+        lock(&core.tables.qps).insert(qpn, Arc::new(entry));
         Ok(parts)
     }
 

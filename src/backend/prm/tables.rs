@@ -4,7 +4,7 @@
 use super::{Core, channel::Channel, cq, lock, mr, qp};
 use crate::{
     Error, Result,
-    backend::dma::DmaRegion,
+    backend::{UarPage, dma::DmaRegion},
     mlx5::{
         cmd::{Command, DeallocPdIn, DeallocUarIn},
         context::{QpState, Qpc},
@@ -44,6 +44,8 @@ pub(super) struct CqEntry {
 pub(super) struct QpEntry {
     /// Rings and record.
     pub(super) _region: DmaRegion,
+    /// It lives until the queue pair is gone, whoever drops the register.
+    _uar: Arc<UarPage>,
     /// What the device was told so far. Locked for the length of a transition.
     pub(super) context: Mutex<Qpc>,
     /// [`QpState`]: changed by transitions, and by the events that tell of one.
@@ -51,8 +53,9 @@ pub(super) struct QpEntry {
 }
 
 impl QpEntry {
-    pub(super) fn new(region: DmaRegion, context: Qpc) -> Self {
-        Self { _region: region, context: Mutex::new(context), state: AtomicU8::new(QpState::RST.0) }
+    pub(super) fn new(region: DmaRegion, uar: &Arc<UarPage>, context: Qpc) -> Self {
+        let (context, state) = (Mutex::new(context), AtomicU8::new(QpState::RST.0));
+        Self { _region: region, _uar: Arc::clone(uar), context, state }
     }
 
     pub(super) fn state(&self) -> QpState {
@@ -109,10 +112,6 @@ impl Tables {
 
     pub(super) fn add_uar(&self, uar: UarIndex) {
         lock(&self.uars).insert(uar);
-    }
-
-    pub(super) fn has_uar(&self, uar: UarIndex) -> Result<()> {
-        if lock(&self.uars).contains(&uar) { Ok(()) } else { Err(unknown("UAR page", uar.get())) }
     }
 
     pub(super) fn remove_uar(&self, uar: UarIndex) -> Result<()> {
