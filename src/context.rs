@@ -1,10 +1,9 @@
 //! An open device.
-#![forbid(unsafe_code)]
 
 use crate::{
     CompChannel, Cq, CqAttr, Error, Pd, Result,
     backend::{
-        AsyncEvent, Control, DeviceAttr, GidEntry, PortAttr, SpecialContexts,
+        AsyncEvent, Control, CqParts, DeviceAttr, GidEntry, PortAttr, SpecialContexts,
         pci::PciFunction,
         prm::{OpenOptions, PrmControl},
     },
@@ -147,6 +146,17 @@ impl Context {
     /// Makes a completion queue.
     pub fn create_cq(&self, attr: &CqAttr<'_>) -> Result<Cq> {
         Cq::create(self, attr)
+    }
+
+    /// A completion queue that the control path has made or
+    /// [taken in](crate::backend::verbs::VerbsControl::import_cq). It has no channel to [wait](Cq::wait) on.
+    ///
+    /// # Safety
+    /// `parts` are those of a completion queue of this device in which the device has written nothing yet, and nobody else
+    /// polls or arms it.
+    pub unsafe fn adopt_cq(&self, parts: CqParts) -> Cq {
+        // SAFETY: the caller's promise.
+        unsafe { Cq::adopt(self, parts, None, None) }
     }
 
     /// Makes a channel by which many completion queues can wake one sleeper.

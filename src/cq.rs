@@ -86,6 +86,21 @@ impl Cq {
         })?;
         // The queue's own channel is the only one that `wait` may read: another's events are not all ours.
         let channel = if matches!(attr.events, Events::Own) { shared.clone() } else { None };
+        // SAFETY: just made, and nobody else has the parts.
+        Ok(unsafe { Self::adopt(ctx, parts, channel, shared) })
+    }
+
+    /// A queue with `channel` to wait on, that signals `shared`.
+    ///
+    /// # Safety
+    /// `parts` are those of a completion queue of this device in which the device has written nothing yet, and nobody else
+    /// polls or arms it.
+    pub(crate) unsafe fn adopt(
+        ctx: &Context,
+        parts: CqParts,
+        channel: Option<CompChannel>,
+        shared: Option<CompChannel>,
+    ) -> Self {
         let object = Arc::new(Object { ctx: ctx.clone(), parts, _channel: shared });
         let words = object.parts.record.base().cast::<Be32>();
         // SAFETY: ring, record and page live in `object`, which `Cq` drops after the queue, and are reached
@@ -95,13 +110,13 @@ impl Cq {
                 cqn: object.parts.cqn,
                 ring: object.parts.ring.base(),
                 log_cq_size: object.parts.log_cq_size,
-                cqe_size: attr.cqe_size,
+                cqe_size: if object.parts.cqe_bytes == 128 { CqeSize::B128 } else { CqeSize::B64 },
                 consumer_index: DoorbellRecord::new(words),
                 arm: DoorbellRecord::new(words.add(1)),
                 uar: object.parts.arming.doorbells(),
             })
         };
-        Ok(Self { queue, channel, object })
+        Self { queue, channel, object }
     }
 
     /// Number of the queue.

@@ -6,6 +6,7 @@ use crate::{
     backend::{
         pci::{VFIO_DRIVERS, VfioFunction, VfioOptions, VfioUserFunction},
         prm::OpenOptions,
+        verbs::VerbsControl,
     },
     host::{Host, PciAddress, PciDevice},
 };
@@ -26,13 +27,15 @@ pub enum DeviceName {
     Vfio(PciAddress),
     /// `vfio-user:/run/mlx5.sock`: a function that another process serves there.
     VfioUser(PathBuf),
+    /// `verbs:mlx5_0`: a device that its kernel driver keeps, by the name that the kernel's RDMA gives it.
+    Verbs(String),
 }
 
 impl DeviceName {
     /// The forms that there are.
-    pub const FORMS: &[&str] = &["vfio:0000:01:00.0", "vfio-user:PATH"];
+    pub const FORMS: &[&str] = &["vfio:0000:01:00.0", "vfio-user:PATH", "verbs:mlx5_0"];
 
-    /// Opens the device.
+    /// Opens the device. `options` are for devices that are brought up here; the kernel has its own.
     ///
     /// # Errors
     /// What the computer is not set up for, with a remedy; what the device refuses.
@@ -49,6 +52,7 @@ impl DeviceName {
                 })?;
                 Context::open(function, options.clone())
             }
+            Self::Verbs(name) => Ok(Context::on(VerbsControl::open(name)?)),
         }
     }
 }
@@ -58,6 +62,7 @@ impl fmt::Display for DeviceName {
         match self {
             Self::Vfio(address) => write!(f, "vfio:{address}"),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
+            Self::Verbs(name) => write!(f, "verbs:{name}"),
         }
     }
 }
@@ -71,6 +76,7 @@ impl FromStr for DeviceName {
                 address.parse().map(Self::Vfio).map_err(|error| Error::invalid(format!("{error}")))
             }
             Some(("vfio-user", path)) if !path.is_empty() => Ok(Self::VfioUser(path.into())),
+            Some(("verbs", name)) if !name.is_empty() => Ok(Self::Verbs(name.into())),
             _ => Err(Error::invalid(format!("`{text}` names no device: write {}", Self::FORMS.join(" or ")))),
         }
     }
@@ -92,9 +98,17 @@ pub fn list(host: &Host) -> Result<Vec<Listed>> {
     let found = found.map_err(|source| Error::os("reading /sys/bus/pci/devices", source))?;
     let listed = found.into_iter().map(|pci| {
         let over_vfio = pci.driver.as_deref().is_some_and(|driver| VFIO_DRIVERS.contains(&driver));
-        Listed { name: over_vfio.then_some(DeviceName::Vfio(pci.address)), pci }
+        let name =
+            if over_vfio { Some(DeviceName::Vfio(pci.address)) } else { verbs_name(host, pci.address) };
+        Listed { name, pci }
     });
     Ok(listed.collect())
+}
+
+/// What the kernel's RDMA calls a function, if it has taken it.
+fn verbs_name(host: &Host, address: PciAddress) -> Option<DeviceName> {
+    let names = host.names(&format!("/sys/bus/pci/devices/{address}/infiniband")).ok()?;
+    names.into_iter().next().map(DeviceName::Verbs)
 }
 
 #[cfg(test)]
@@ -105,9 +119,23 @@ mod tests {
     fn names() {
         let name: DeviceName = "vfio:01:00.0".parse().unwrap();
         assert_eq!(name.to_string(), "vfio:0000:01:00.0");
-        for bad in ["vfio", "vfio:", "vfio:1", "vfio-user:", "mlx5_0", "", "vfio-noiommu:0000:01:00.0"] {
+        let name: DeviceName = "verbs:mlx5_0".parse().unwrap();
+        assert_eq!(name, DeviceName::Verbs("mlx5_0".into()));
+        for bad in
+            ["vfio", "vfio:", "vfio:1", "vfio-user:", "verbs:", "mlx5_0", "", "vfio-noiommu:0000:01:00.0"]
+        {
             let error = bad.parse::<DeviceName>().unwrap_err().to_string();
             assert!(error.contains("write"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_function_of_the_kernels_rdma_has_the_name_of_its_device() {
+        let root = std::env::temp_dir().join(format!("mlx5-verbs-name-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("sys/bus/pci/devices/0000:01:00.0/infiniband/rocep1s0")).unwrap();
+        let (host, address) = (Host::at(&root), "0000:01:00.0".parse().unwrap());
+        assert_eq!(verbs_name(&host, address), Some(DeviceName::Verbs("rocep1s0".into())));
+        assert_eq!(verbs_name(&host, "0000:01:00.1".parse().unwrap()), None);
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -1,7 +1,11 @@
 //! Protection domains.
-#![forbid(unsafe_code)]
 
-use crate::{Access, Context, Cq, Error, Mr, Qp, QpInit, Result, backend::dma::PageSize, mlx5::ids::Pdn};
+use crate::{
+    Access, Context, Cq, Error, Mr, Qp, QpInit, Result,
+    backend::{QpParts, dma::PageSize},
+    doorbell::DoorbellMode,
+    mlx5::ids::Pdn,
+};
 use std::sync::Arc;
 
 /// A protection domain: memory and queue pairs of one domain can name each other.
@@ -24,6 +28,12 @@ impl Pd {
     pub(crate) fn alloc(ctx: &Context) -> Result<Self> {
         let pdn = ctx.control().alloc_pd()?;
         Ok(Self { inner: Arc::new(Inner { ctx: ctx.clone(), pdn, freed: false }) })
+    }
+
+    /// A protection domain that the control path has, and nobody else ends: one that it
+    /// [took in](crate::backend::verbs::VerbsControl::import_pd).
+    pub fn adopt(ctx: &Context, pdn: Pdn) -> Self {
+        Self { inner: Arc::new(Inner { ctx: ctx.clone(), pdn, freed: false }) }
     }
 
     /// Its number.
@@ -52,6 +62,28 @@ impl Pd {
     /// Makes a reliable-connection queue pair in state RST.
     pub fn create_qp(&self, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp> {
         Qp::create(self, init, send_cq, recv_cq)
+    }
+
+    /// A queue pair that the control path has made or [taken in](crate::backend::verbs::VerbsControl::import_qp), in
+    /// whatever state.
+    ///
+    /// # Errors
+    /// What the device says when it is asked for the state.
+    ///
+    /// # Safety
+    /// `parts` are those of a queue pair of this device that uses `send_cq` and `recv_cq`. Its queues are empty, at index
+    /// 0, and nobody else posts to them.
+    pub unsafe fn adopt_qp(
+        &self,
+        parts: QpParts,
+        doorbell: DoorbellMode,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+    ) -> Result<Qp> {
+        // SAFETY: the caller's promise.
+        let mut qp = unsafe { Qp::adopt(self, parts, doorbell, send_cq, recv_cq) };
+        qp.refresh()?;
+        Ok(qp)
     }
 
     /// The device it is of.

@@ -148,18 +148,33 @@ impl Drop for Object {
 impl Qp {
     pub(crate) fn create(pd: &Pd, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<Self> {
         let ctx = pd.context();
-        let user_index = ctx.next_user_index();
         let parts = ctx.control().create_qp(&QpParams {
             pd: pd.pdn(),
             send_cq: send_cq.cqn(),
             recv_cq: recv_cq.cqn(),
-            user_index,
+            user_index: ctx.next_user_index(),
             max_send_wr: init.max_send_wr,
             max_recv_wr: init.max_recv_wr,
             max_send_sge: init.max_send_sge,
             max_recv_sge: init.max_recv_sge,
             max_inline_data: init.max_inline_data,
         })?;
+        // SAFETY: just made, and nobody else has the parts.
+        Ok(unsafe { Self::adopt(pd, parts, init.doorbell, send_cq, recv_cq) })
+    }
+
+    /// # Safety
+    /// `parts` are those of a queue pair of this device that uses `send_cq` and `recv_cq`. Its queues are empty, at index
+    /// 0, and nobody else posts to them.
+    pub(crate) unsafe fn adopt(
+        pd: &Pd,
+        parts: QpParts,
+        doorbell: DoorbellMode,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+    ) -> Self {
+        // Another one for each, so that packets of a former connection are not taken for those of this one.
+        let nth = parts.user_index.unwrap_or_else(|| pd.context().next_user_index());
         let mut object = Object {
             pd: pd.clone(),
             _cqs: [Arc::clone(send_cq.object()), Arc::clone(recv_cq.object())],
@@ -168,9 +183,9 @@ impl Qp {
             recv_ledger: vec![0; 1 << parts.log_rq_size].into(),
             parts,
         };
-        let (send, recv) = object.queues(init.doorbell);
-        let psn = Psn::new(0x1000 + user_index.get() * 0x101);
-        Ok(Self { send, recv, psn, state: QpState::RST, object })
+        let (send, recv) = object.queues(doorbell);
+        let psn = Psn::new(0x1000 + nth.get() * 0x101);
+        Self { send, recv, psn, state: QpState::RST, object }
     }
 
     /// Number of the queue pair.
@@ -244,18 +259,33 @@ impl Qp {
             self.state = QpState::ERR;
         }
         control.modify_qp(self.qpn(), modify)?;
-        self.state = modify.to;
-        match modify.to {
+        self.moved(modify.to);
+        Ok(())
+    }
+
+    /// Asks for the state, for a queue pair that others [move](crate::backend::verbs::VerbsControl::raw_qp), and lets
+    /// requests be posted accordingly. One that was moved through RST by others has lost what was outstanding: move it to
+    /// RST [here](Self::modify) instead.
+    pub fn refresh(&mut self) -> Result<QpState> {
+        let state = self.query()?.state;
+        if state != self.state {
+            self.moved(state);
+        }
+        Ok(state)
+    }
+
+    fn moved(&mut self, state: QpState) {
+        self.state = state;
+        match state {
             QpState::RST => {
                 self.send.reset();
                 self.recv.reset();
             }
-            QpState::INIT => self.open(false),
+            QpState::INIT | QpState::RTR => self.open(false),
             // In ERR all that is posted comes back flushed.
             QpState::RTS | QpState::ERR => self.open(true),
             _ => {}
         }
-        Ok(())
     }
 
     /// Lets requests be posted: receives, or both. A queue that was made without room takes none in any state.

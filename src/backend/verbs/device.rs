@@ -34,7 +34,8 @@ const INLINE_HEADER_BYTES: u32 = 4;
 /// Devices in a list of libibverbs.
 struct List {
     library: &'static Library,
-    first: NonNull<*mut IbvDevice>,
+    /// `None` in a kernel without verbs.
+    first: Option<NonNull<*mut IbvDevice>>,
     n: usize,
 }
 
@@ -44,14 +45,20 @@ impl List {
         let mut n = 0;
         // SAFETY: writes the number, and gives a list or null.
         let first = unsafe { (library.ibv_get_device_list)(&raw mut n) };
-        let first = made(|| "listing verbs devices (is ib_uverbs loaded? modprobe ib_uverbs)".into(), first)?;
+        let first = match made(|| "listing verbs devices".into(), first) {
+            Ok(first) => Some(first),
+            Err(Error::Os { source, .. }) if source.raw_os_error() == Some(libc::ENOSYS) => None,
+            Err(error) => return Err(error),
+        };
         Ok(Self { library, first, n: usize::try_from(n).unwrap_or(0) })
     }
 
     /// Those that libmlx5 drives, by name.
     fn mlx5(&self) -> impl Iterator<Item = (String, *mut IbvDevice)> {
-        // SAFETY: the list has `n` entries until it is freed, and is not written.
-        let devices = unsafe { slice::from_raw_parts(self.first.as_ptr(), self.n) };
+        let devices = self.first.map_or(&[][..], |first| {
+            // SAFETY: the list has `n` entries until it is freed, and is not written.
+            unsafe { slice::from_raw_parts(first.as_ptr(), self.n) }
+        });
         devices.iter().filter_map(|&device| {
             // SAFETY: a device of the list.
             let ours = unsafe { (self.library.mlx5dv_is_supported)(device) };
@@ -68,8 +75,10 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: freed once. Devices that were opened stay.
-        unsafe { (self.library.ibv_free_device_list)(self.first.as_ptr()) }
+        if let Some(first) = self.first {
+            // SAFETY: freed once. Devices that were opened stay.
+            unsafe { (self.library.ibv_free_device_list)(first.as_ptr()) }
+        }
     }
 }
 
@@ -100,7 +109,7 @@ impl Device {
             let found: Vec<_> = devices.iter().map(|(name, _)| name.as_str()).collect();
             return Err(Error::invalid(if found.is_empty() {
                 format!(
-                    "no verbs device `{name}`: the kernel offers no mlx5 device (modprobe mlx5_ib; lspci -d 15b3: \
+                    "no verbs device `{name}`: the kernel offers no mlx5 device (modprobe mlx5_ib ib_uverbs; lspci -d 15b3: \
                      shows the cards)"
                 )
             } else {
@@ -119,6 +128,30 @@ impl Device {
         };
         device.set_nonblocking(device.async_fd())?;
         Ok(device)
+    }
+
+    /// A device that somebody else has opened, and closes.
+    ///
+    /// # Safety
+    /// `context` is open, by this process's libibverbs, as long as the value lives.
+    pub(super) unsafe fn import(context: NonNull<IbvContext>) -> Result<Self> {
+        let library = library()?;
+        // SAFETY: the caller's promise: an open context has a device.
+        let device = unsafe { (*context.as_ptr()).device };
+        // SAFETY: a device of libibverbs.
+        if !unsafe { (library.mlx5dv_is_supported)(device) } {
+            return Err(Error::invalid("the verbs context is not one of an mlx5 device"));
+        }
+        // SAFETY: as above; a string inside the device.
+        let name = unsafe { CStr::from_ptr((library.ibv_get_device_name)(device)) };
+        let name = name.to_string_lossy().into_owned();
+        let device = Self { library, context: Object(context), name, owned: false, gone: OnceLock::new() };
+        device.set_nonblocking(device.async_fd())?;
+        Ok(device)
+    }
+
+    pub(super) fn raw(&self) -> NonNull<IbvContext> {
+        self.context.0
     }
 
     pub(super) fn library(&self) -> &'static Library {
@@ -323,6 +356,26 @@ impl Drop for Domain {
         unsafe {
             (self.library.ibv_dealloc_pd)(self.parent.as_ptr());
             (self.dealloc_td)(self.td.as_ptr());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_there_is_told_with_what_there_is() {
+        let found = match devices() {
+            Ok(found) => found,
+            Err(error) if error.to_string().starts_with("loading ") => return println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let text = Device::open("mlx5_none").unwrap_err().to_string();
+        assert!(text.starts_with("no verbs device `mlx5_none`: "), "{text}");
+        match found.first() {
+            None => assert!(text.contains("modprobe mlx5_ib"), "{text}"),
+            Some(first) => assert!(text.contains(first), "{text}"),
         }
     }
 }

@@ -23,6 +23,7 @@ mod cq;
 mod device;
 mod events;
 pub mod ffi;
+mod import;
 mod library;
 mod mr;
 mod port;
@@ -43,9 +44,9 @@ use channel::Channel;
 use cq::CqEntry;
 use device::Device;
 use ffi::IbvPd;
-use library::{done, made};
+use library::{Library, done, made};
 use mr::MrEntry;
-use qp::QpEntry;
+use qp::{Parked, QpEntry};
 use std::{
     collections::HashMap,
     fmt,
@@ -84,10 +85,22 @@ impl<T> fmt::Debug for Object<T> {
     }
 }
 
-/// A protection domain. Objects in it hold it.
+/// A protection domain. Objects in it hold it; the last that does frees it.
 #[derive(Debug)]
 struct PdEntry {
     pd: Object<IbvPd>,
+    /// Made here, and freed here: by this library.
+    owned: Option<&'static Library>,
+}
+
+impl Drop for PdEntry {
+    fn drop(&mut self) {
+        if let Some(library) = self.owned {
+            // SAFETY: nobody has it any more, so that this is done once. One that is refused, since the application uses
+            // it, stays until the device is closed.
+            unsafe { (library.ibv_dealloc_pd)(self.pd.as_ptr()) };
+        }
+    }
 }
 
 /// What was made and not yet destroyed, by its number.
@@ -97,6 +110,8 @@ type Table<K, V> = Mutex<HashMap<K, V>>;
 pub struct VerbsControl {
     // Objects before the device that they are of.
     qps: Table<Qpn, Arc<QpEntry>>,
+    /// Destroyed for their owners.
+    parked: Mutex<Vec<Parked>>,
     cqs: Table<Cqn, Arc<CqEntry>>,
     mrs: Table<Lkey, MrEntry>,
     pds: Table<Pdn, Arc<PdEntry>>,
@@ -118,6 +133,7 @@ impl VerbsControl {
         let attr = device.query()?;
         Ok(Arc::new(Self {
             qps: Mutex::default(),
+            parked: Mutex::default(),
             cqs: Mutex::default(),
             mrs: Mutex::default(),
             pds: Mutex::default(),
@@ -141,6 +157,7 @@ impl VerbsControl {
         };
         let qps: Vec<_> = lock(&self.qps).keys().copied().collect();
         qps.into_iter().for_each(|qpn| keep_first(self.end_qp(qpn)));
+        keep_first(self.reap_all());
         let cqs: Vec<_> = lock(&self.cqs).keys().copied().collect();
         cqs.into_iter().for_each(|cqn| keep_first(self.end_cq(cqn)));
         let mrs: Vec<_> = lock(&self.mrs).keys().copied().collect();
@@ -150,15 +167,17 @@ impl VerbsControl {
         result
     }
 
+    /// Parked queue pairs may hold the domain a while longer. For others it is in use.
     fn end_pd(&self, pd: Pdn) -> Result<()> {
-        let entry = take_unused(&self.pds, pd, "protection domain", pd.get())?;
-        // SAFETY: a protection domain of this device that nobody has any more, so that this is done once.
-        let result = unsafe { (self.device.library().ibv_dealloc_pd)(entry.pd.as_ptr()) };
-        let result = done(|| format!("freeing protection domain {pd}"), result);
-        if result.is_err() {
-            lock(&self.pds).insert(pd, entry);
+        self.reap(None);
+        let mut pds = lock(&self.pds);
+        let entry = pds.get(&pd).ok_or_else(|| unknown("protection domain", pd.get()))?;
+        let n_parked = lock(&self.parked).iter().filter(|parked| parked.is_in(entry)).count();
+        match Arc::strong_count(entry) - 1 - n_parked {
+            0 => drop(pds.remove(&pd)),
+            n => return Err(in_use("protection domain", pd.get(), n)),
         }
-        result
+        Ok(())
     }
 }
 
@@ -183,6 +202,10 @@ fn unknown(what: &str, number: u32) -> Error {
     Error::invalid(format!("{what} 0x{number:x} does not exist, or was destroyed already"))
 }
 
+fn in_use(what: &str, number: u32, n: usize) -> Error {
+    Error::invalid(format!("{what} 0x{number:x} is in use by {n} objects; destroy them first"))
+}
+
 /// Takes an object out of its table before the kernel is asked to destroy it: once it has, another thread may get the
 /// same number.
 fn take<K: Eq + Hash, V>(table: &Table<K, V>, key: K, what: &str, number: u32) -> Result<V> {
@@ -198,7 +221,7 @@ fn take_unused<K: Eq + Hash, V>(table: &Table<K, Arc<V>>, key: K, what: &str, nu
         0 => Ok(entry),
         n => {
             table.insert(key, entry);
-            Err(Error::invalid(format!("{what} 0x{number:x} is in use by {n} objects; destroy them first")))
+            Err(in_use(what, number, n))
         }
     }
 }
@@ -268,8 +291,9 @@ impl Control for VerbsControl {
         // SAFETY: the context is open as long as `self`.
         let pd = unsafe { (self.device.library().ibv_alloc_pd)(self.device.context()) };
         let pd = Object(made(|| "allocating a protection domain".into(), pd)?);
+        let entry = Arc::new(PdEntry { pd, owned: Some(self.device.library()) });
         let pdn = self.device.pdn(pd)?;
-        lock(&self.pds).insert(pdn, Arc::new(PdEntry { pd }));
+        lock(&self.pds).insert(pdn, entry);
         Ok(pdn)
     }
 

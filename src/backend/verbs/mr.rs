@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct MrEntry {
-    mr: Object<IbvMr>,
+    pub(super) mr: Object<IbvMr>,
     _pd: Arc<PdEntry>,
     /// Stays mapped until the kernel has let go of it.
     _memory: Arc<HostMemory>,

@@ -1,6 +1,9 @@
 //! Queue pairs: made and moved by the libraries, posted to by us.
 
+mod parked;
 mod state;
+
+pub(super) use parked::Parked;
 
 use super::{
     Object, PdEntry, VerbsControl,
@@ -8,9 +11,9 @@ use super::{
     device::Domain,
     done,
     ffi::{
-        IBV_QP_INIT_ATTR_PD, IBV_QPT_RC, IbvQp, IbvQpCap, IbvQpInitAttr, IbvQpInitAttrEx, MLX5DV_OBJ_QP,
-        MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, Mlx5dvObj,
-        Mlx5dvQp, Mlx5dvQpInitAttr,
+        IBV_QP_INIT_ATTR_PD, IBV_QPT_RC, IbvQp, IbvQpCap, IbvQpInitAttrEx, MLX5DV_OBJ_QP,
+        MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, Mlx5dvDcInitAttr,
+        Mlx5dvObj, Mlx5dvQp, Mlx5dvQpInitAttr,
     },
     lock, made, take, unknown,
 };
@@ -34,14 +37,16 @@ use std::{
 
 #[derive(Debug)]
 pub(super) struct QpEntry {
-    qp: Object<IbvQp>,
+    pub(super) qp: Object<IbvQp>,
+    /// Made here, and destroyed here.
+    pub(super) owned: bool,
     /// As it was moved to, or last asked for; `None` once it is destroyed. Locked while the libraries are called.
-    state: Mutex<Option<QpState>>,
+    pub(super) state: Mutex<Option<QpState>>,
     /// The queue pair is destroyed before.
-    _domain: Option<Domain>,
+    pub(super) _domain: Option<Domain>,
     /// They are destroyed after.
-    _pd: Arc<PdEntry>,
-    _cqs: [Arc<CqEntry>; 2],
+    pub(super) pd: Arc<PdEntry>,
+    pub(super) cqs: [Arc<CqEntry>; 2],
 }
 
 /// Memory of the library's that a queue is in.
@@ -62,26 +67,25 @@ impl VerbsControl {
     }
 
     pub(super) fn make_qp(&self, params: &QpParams) -> Result<QpParts> {
+        self.reap(None);
         let pd = self.pd(params.pd)?;
         let (send_cq, recv_cq) = (self.cq(params.send_cq)?, self.cq(params.recv_cq)?);
         // Where the kernel has no more registers for one's own, the queue rings one that others may ring.
         let domain = self.device.thread_domain(pd.pd).ok();
         let mut attr = IbvQpInitAttrEx {
-            basic: IbvQpInitAttr {
-                qp_context: ptr::null_mut(),
-                send_cq: send_cq.cq.as_ptr(),
-                recv_cq: recv_cq.cq.as_ptr(),
-                srq: ptr::null_mut(),
-                cap: IbvQpCap {
-                    max_send_wr: params.max_send_wr,
-                    max_recv_wr: params.max_recv_wr,
-                    max_send_sge: params.max_send_sge,
-                    max_recv_sge: params.max_recv_sge,
-                    max_inline_data: params.max_inline_data,
-                },
-                qp_type: IBV_QPT_RC,
-                sq_sig_all: 0,
+            qp_context: ptr::null_mut(),
+            send_cq: send_cq.cq.as_ptr(),
+            recv_cq: recv_cq.cq.as_ptr(),
+            srq: ptr::null_mut(),
+            cap: IbvQpCap {
+                max_send_wr: params.max_send_wr,
+                max_recv_wr: params.max_recv_wr,
+                max_send_sge: params.max_send_sge,
+                max_recv_sge: params.max_recv_sge,
+                max_inline_data: params.max_inline_data,
             },
+            qp_type: IBV_QPT_RC,
+            sq_sig_all: 0,
             comp_mask: IBV_QP_INIT_ATTR_PD,
             pd: domain.as_ref().map_or(pd.pd, |domain| domain.parent).as_ptr(),
             xrcd: ptr::null_mut(),
@@ -95,8 +99,7 @@ impl VerbsControl {
         let mut dv_attr = Mlx5dvQpInitAttr {
             comp_mask: MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
             create_flags: MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
-            dc_type: 0,
-            dc: 0,
+            dc_init_attr: Mlx5dvDcInitAttr::default(),
             send_ops_flags: 0,
         };
         let library = self.device.library();
@@ -118,14 +121,15 @@ impl VerbsControl {
             )
         };
         let qp = Object(made(what, qp)?);
-        match self.take_over_qp(qp, &attr.basic.cap, domain.is_some()) {
+        match self.take_over_qp(qp, &attr.cap, domain.is_some()) {
             Ok(parts) => {
                 let entry = QpEntry {
                     qp,
+                    owned: true,
                     state: Mutex::new(Some(QpState::RST)),
                     _domain: domain,
-                    _pd: pd,
-                    _cqs: [send_cq, recv_cq],
+                    pd,
+                    cqs: [send_cq, recv_cq],
                 };
                 lock(&self.qps).insert(parts.qpn, Arc::new(entry));
                 Ok(parts)
@@ -139,7 +143,7 @@ impl VerbsControl {
     }
 
     /// Where rings and doorbells are. `dedicated` says that the register is of this queue pair's own.
-    fn take_over_qp(&self, qp: Object<IbvQp>, cap: &IbvQpCap, dedicated: bool) -> Result<QpParts> {
+    pub(super) fn take_over_qp(&self, qp: Object<IbvQp>, cap: &IbvQpCap, dedicated: bool) -> Result<QpParts> {
         // SAFETY: pointers and integers: zeros are values.
         let mut out: Mlx5dvQp = unsafe { mem::zeroed() };
         let mut object = Mlx5dvObj::default();
@@ -186,22 +190,27 @@ impl VerbsControl {
 
     pub(super) fn end_qp(&self, qpn: Qpn) -> Result<()> {
         let entry = take(&self.qps, qpn, "queue pair", qpn.get())?;
-        let mut state = lock(&entry.state);
-        // SAFETY: a queue pair that is in no table any more, so that this is done once. Who has found it before waits
-        // for `state`, and is told there.
-        let result = unsafe { (self.device.library().ibv_destroy_qp)(entry.qp.as_ptr()) };
-        let result = done(|| format!("destroying queue pair {qpn}"), result);
-        if result.is_ok() {
-            *state = None;
-        } else {
-            lock(&self.qps).insert(qpn, Arc::clone(&entry));
+        self.reap(None);
+        if !entry.owned {
+            *lock(&entry.state) = None;
+            return Ok(());
         }
-        result
+        self.end_or_park(qpn, Arc::clone(&entry)).inspect_err(|_| drop(lock(&self.qps).insert(qpn, entry)))
+    }
+
+    /// Destroys a queue pair that is in no table any more.
+    fn destroy(&self, qpn: Qpn, entry: &QpEntry) -> Result<()> {
+        let mut state = lock(&entry.state);
+        // SAFETY: it is in no table, so that this is done once. Who has found it before waits for `state`, and is told
+        // there.
+        let result = unsafe { (self.device.library().ibv_destroy_qp)(entry.qp.as_ptr()) };
+        done(|| format!("destroying queue pair {qpn}"), result)?;
+        *state = None;
+        Ok(())
     }
 }
 
-/// The register at `reg`, whose halves have `half_bytes`; 0 without BlueFlame, and then its page is not write-combining
-/// for sure.
+/// The register at `reg`, whose halves have `half_bytes`; 0 without BlueFlame.
 fn register(reg: *mut c_void, half_bytes: usize, dedicated: bool) -> Result<Register> {
     let offset = reg.addr() % PAGE_BYTES;
     let base = NonNull::new(reg.cast::<u8>().wrapping_sub(offset))
@@ -209,7 +218,7 @@ fn register(reg: *mut c_void, half_bytes: usize, dedicated: bool) -> Result<Regi
     let size_bytes = 2 * half_bytes;
     // Without BlueFlame all places of the page take doorbells alike.
     let k = offset.wrapping_sub(BF_OFFSET) / size_bytes.max(1);
-    let mapping = LibraryPage { base, write_combining: half_bytes > 0 };
+    let mapping = LibraryPage { base };
     let page = UarPage::new(Box::new(mapping), 0, size_bytes);
     if half_bytes == 0 {
         return Ok(Register::shared(page, 0));
@@ -241,7 +250,6 @@ mod tests {
         assert_eq!(own.page().base().addr().get(), 0x7f00_0000_0000);
         assert_eq!(register(at(0x800), 256, false).unwrap().sharing(), Sharing::Shared);
         assert_eq!(register(at(0x800), 0, true).unwrap().sharing(), Sharing::Shared);
-        assert!(!register(at(0x800), 0, true).unwrap().page().write_combining());
     }
 
     #[test]

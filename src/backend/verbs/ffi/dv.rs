@@ -9,9 +9,15 @@ use std::{ffi::c_void, ptr};
 pub struct Mlx5dvQpInitAttr {
     pub comp_mask: u64,
     pub create_flags: u32,
-    pub dc_type: u32,
-    pub dc: u64,
+    pub dc_init_attr: Mlx5dvDcInitAttr,
     pub send_ops_flags: u64,
+}
+
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Mlx5dvDcInitAttr {
+    pub dc_type: u32,
+    pub dct_access_key: u64,
 }
 
 pub const MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS: u64 = 1;

@@ -46,7 +46,13 @@ pub struct IbvQpInitAttr {
 #[repr(C)]
 #[derive(Debug)]
 pub struct IbvQpInitAttrEx {
-    pub basic: IbvQpInitAttr,
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut IbvCq,
+    pub recv_cq: *mut IbvCq,
+    pub srq: *mut c_void,
+    pub cap: IbvQpCap,
+    pub qp_type: c_int,
+    pub sq_sig_all: c_int,
     pub comp_mask: u32,
     pub pd: *mut IbvPd,
     pub xrcd: *mut c_void,

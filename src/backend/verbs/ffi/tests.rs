@@ -70,7 +70,7 @@ fn ours() -> Vec<(String, usize)> {
             IbvQpInitAttr: qp_type => "qp_type", IbvQpInitAttr: sq_sig_all => "sq_sig_all",
         }
         "ibv_qp_init_attr_ex" size IbvQpInitAttrEx {
-            IbvQpInitAttrEx: comp_mask => "comp_mask", IbvQpInitAttrEx: pd => "pd",
+            IbvQpInitAttrEx: cap => "cap", IbvQpInitAttrEx: comp_mask => "comp_mask", IbvQpInitAttrEx: pd => "pd",
             IbvQpInitAttrEx: max_tso_header => "max_tso_header",
             IbvQpInitAttrEx: rx_hash_conf => "rx_hash_conf", IbvQpInitAttrEx: source_qpn => "source_qpn",
             IbvQpInitAttrEx: send_ops_flags => "send_ops_flags",
@@ -87,8 +87,8 @@ fn ours() -> Vec<(String, usize)> {
             IbvQpAttr: rnr_retry => "rnr_retry", IbvQpAttr: rate_limit => "rate_limit",
         }
         "mlx5dv_qp_init_attr" size Mlx5dvQpInitAttr {
-            Mlx5dvQpInitAttr: create_flags => "create_flags", Mlx5dvQpInitAttr: dc_type => "dc_init_attr",
-            Mlx5dvQpInitAttr: dc => "dc_init_attr.dct_access_key",
+            Mlx5dvQpInitAttr: create_flags => "create_flags", Mlx5dvQpInitAttr: dc_init_attr.dc_type => "dc_init_attr.dc_type",
+            Mlx5dvQpInitAttr: dc_init_attr.dct_access_key => "dc_init_attr.dct_access_key",
             Mlx5dvQpInitAttr: send_ops_flags => "send_ops_flags",
         }
         "mlx5dv_cq_init_attr" size Mlx5dvCqInitAttr {

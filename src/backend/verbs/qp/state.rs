@@ -1,6 +1,9 @@
 //! Transitions and attributes of queue pairs.
 
-use super::super::{VerbsControl, done, ffi::*, lock, unknown};
+use super::{
+    super::{Object, VerbsControl, done, ffi::*, lock, unknown},
+    QpEntry,
+};
 use crate::{
     Error, Result,
     backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, link_local_mac, prm::check_transition},
@@ -49,7 +52,10 @@ fn nothing() -> IbvQpAttr {
 
 impl VerbsControl {
     pub(in super::super) fn move_qp(&self, qpn: Qpn, modify: &QpModify) -> Result<()> {
-        let entry = self.qp(qpn)?;
+        self.modify_entry(qpn, &*self.qp(qpn)?, modify)
+    }
+
+    pub(super) fn modify_entry(&self, qpn: Qpn, entry: &QpEntry, modify: &QpModify) -> Result<()> {
         let mut state = lock(&entry.state);
         let from = state.ok_or_else(|| unknown("queue pair", qpn.get()))?;
         check_transition(from, modify)?;
@@ -163,19 +169,28 @@ impl VerbsControl {
         })
     }
 
-    pub(in super::super) fn qp_attr(&self, qpn: Qpn) -> Result<QpAttr> {
-        let entry = self.qp(qpn)?;
-        let mut state = lock(&entry.state);
-        state.ok_or_else(|| unknown("queue pair", qpn.get()))?;
+    fn query(&self, qp: Object<IbvQp>) -> Result<(IbvQpAttr, IbvQpInitAttr)> {
         let mut attr = nothing();
         // SAFETY: pointers and integers: zeros are values.
         let mut init: IbvQpInitAttr = unsafe { mem::zeroed() };
         let all = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV;
-        // SAFETY: a queue pair of this device, which is held, and room for what is told.
-        let result = unsafe {
-            (self.device.library().ibv_query_qp)(entry.qp.as_ptr(), &raw mut attr, all, &raw mut init)
-        };
-        done(|| format!("querying queue pair {qpn}"), result)?;
+        // SAFETY: a queue pair of this device, which the caller holds, and room for what is told.
+        let result =
+            unsafe { (self.device.library().ibv_query_qp)(qp.as_ptr(), &raw mut attr, all, &raw mut init) };
+        done(|| "querying a queue pair".into(), result)?;
+        Ok((attr, init))
+    }
+
+    /// What requests of a queue pair may hold.
+    pub(in super::super) fn cap(&self, qp: Object<IbvQp>) -> Result<IbvQpCap> {
+        Ok(self.query(qp)?.1.cap)
+    }
+
+    pub(in super::super) fn qp_attr(&self, qpn: Qpn) -> Result<QpAttr> {
+        let entry = self.qp(qpn)?;
+        let mut state = lock(&entry.state);
+        state.ok_or_else(|| unknown("queue pair", qpn.get()))?;
+        let (attr, _) = self.query(entry.qp)?;
         let now = from_verbs(attr.qp_state);
         *state = Some(now);
         let mut dgid = [0; 16];
