@@ -29,10 +29,11 @@ check "hw-tests" hw-tests --device $card
 check "refused: no such function" says 1 "there is no PCI function" mlx5 info --device vfio:0000:00:1e.0
 check "refused: not an mlx5 device" says 1 "not an mlx5 device" mlx5 info --device vfio:0000:00:1f.2
 check "doctor: not an mlx5 device" says 1 "not an mlx5 device" mlx5 doctor --device vfio:0000:00:1f.2
+# The other one is in traffic when it is tried.
 busy() {
-    mlx5 bw --device $card --op write --iters 100000000 >/tmp/busy 2>&1 &
+    mlx5 pingpong --device $card --iters 100000000 >/tmp/busy 2>&1 &
     pid=$!
-    until_ok says 1 "fuser -v" mlx5 info --device $card
+    until_ok grep -q SEND /tmp/busy && says 1 "fuser -v" mlx5 info --device $card
     result=$?
     kill -9 $pid
     wait $pid 2>/dev/null
@@ -56,19 +57,22 @@ pinned() { awk '$1 == "nr_foll_pin_acquired" { n += $2 } $1 == "nr_foll_pin_rele
 # Killed at random moments, from before it has opened anything until traffic flows; it opens again each time, and the
 # kernel holds nothing of it.
 killed() {
+    sleep 2
     before=$(pinned)
     time=0
     while [ $time -lt "${kills:-40}" ]; do
         time=$((time + 1))
         mlx5 bw --device $card --op write --iters 100000000 --qps 3 >/tmp/out.killed 2>&1 &
         pid=$!
-        usleep $((($(od -An -N2 -tu2 /dev/urandom) % 700) * 1000))
+        usleep $((($(od -An -N2 -tu2 /dev/urandom) % 1200) * 1000))
         kill -9 $pid
         wait $pid 2>/dev/null
         mlx5 info --device $card >/tmp/again 2>&1 || { echo "time $time"; cat /tmp/again; return 1; }
     done
+    # Each processor counts for itself for a while.
+    sleep 2
     echo "$time times; pages pinned before $before, after $(pinned)"
-    [ "$before" = "$(pinned)" ]
+    [ "$(pinned)" -le "$before" ]
 }
 check "killed at random moments, and opened again" killed
 
@@ -85,7 +89,7 @@ removed() {
 }
 check "unbound in the middle of traffic" removed
 check "refused: bound to nothing" says 1 "bound to no driver" mlx5 info --device $card
-back() { bind_kernel $first; modprobe -a mlx5_ib ib_uverbs && until_ok port_active; }
+back() { bind_kernel $first && modprobe -a mlx5_ib ib_uverbs && until_ok has_netdev && link_up && until_ok port_active; }
 setup "bound to vfio-pci again" bind_vfio $first
 check "and it works" mlx5 pingpong --device $card --iters 100
 check "back to mlx5_core: PORT_ACTIVE" back

@@ -62,6 +62,26 @@ pub(crate) fn opened() -> Option<&'static StandIn> {
     CARD.get().and_then(|card| card.as_ref().ok())
 }
 
+/// A device was opened: it may be pulled out later, or asked for.
+pub(crate) fn schedule_mishaps() {
+    static ONCE: Once = Once::new();
+    let Some(card) = opened() else { return };
+    ONCE.call_once(|| {
+        if let Some(after) = card.host.unplug {
+            thread::spawn(move || {
+                thread::sleep(after);
+                (0..card.devices.len()).for_each(|index| card.model.set_gone(index, true));
+            });
+        }
+        if let Some(after) = card.host.reclaim {
+            thread::spawn(move || {
+                thread::sleep(after);
+                card.devices.iter().for_each(|device| device.vectors.request_release());
+            });
+        }
+    });
+}
+
 /// The card, made now if need be.
 pub(crate) fn open() -> Result<&'static StandIn, c_int> {
     let card = CARD.get_or_init(|| StandIn::new().inspect_err(|error| complain(error)));
@@ -168,20 +188,6 @@ impl StandIn {
             return Err(libc::EBUSY);
         }
         descriptor::give_away(group.fd())
-    }
-
-    /// A device was opened: it may be pulled out later.
-    pub(crate) fn opened(&self) {
-        static ONCE: Once = Once::new();
-        let Some(after) = self.host.unplug else { return };
-        let model = self.model.clone();
-        let n_functions = self.devices.len();
-        ONCE.call_once(|| {
-            thread::spawn(move || {
-                thread::sleep(after);
-                (0..n_functions).for_each(|index| model.set_gone(index, true));
-            });
-        });
     }
 
     /// Sees to what the program has closed: a device that nobody has open is off the bus, a group that nobody has open

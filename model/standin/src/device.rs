@@ -27,7 +27,7 @@ const DEVICE_INFO_LEAST_BYTES: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct DeviceState {
     pub(crate) function: Arc<ModelFunction>,
-    vectors: Vectors,
+    pub(crate) vectors: Vectors,
     is_open: AtomicBool,
     /// What it is bound to if it was opened by its own file.
     iommufd: Mutex<Option<Arc<Iommufd>>>,

@@ -1,8 +1,8 @@
 //! A group: one function, or with `groups=one` all, which it puts into a container.
 
 use crate::{
-    Answer, card::StandIn, complain, container::Container, descriptor, device::DeviceState, give, ioctls::*,
-    sysfs, take,
+    Answer, card, card::StandIn, complain, container::Container, descriptor, device::DeviceState, give,
+    ioctls::*, sysfs, take,
 };
 use std::{
     ffi::{CStr, c_char, c_int},
@@ -133,7 +133,7 @@ impl StandIn {
         // A second descriptor of an open device is the same device.
         if !device.is_given_away() {
             device.open()?;
-            self.opened();
+            card::schedule_mishaps();
         }
         descriptor::give_away(device.function.bar_fd())
     }

@@ -23,6 +23,8 @@ pub(crate) struct Host {
     pub(crate) vendor: Option<u16>,
     /// When the card is pulled out, counted from when it was opened.
     pub(crate) unplug: Option<Duration>,
+    /// When the kernel wants the functions back, counted likewise. Without it, the kernel never asks.
+    pub(crate) reclaim: Option<Duration>,
 }
 
 impl Default for Host {
@@ -37,6 +39,7 @@ impl Default for Host {
             memlock_bytes: u64::MAX,
             vendor: None,
             unplug: None,
+            reclaim: None,
         }
     }
 }
@@ -63,6 +66,7 @@ impl FromStr for Host {
                 ("memlock", _) => host.memlock_bytes = number()?,
                 ("vendor", _) => host.vendor = Some(u16::from_str_radix(value, 16).map_err(|_| bad())?),
                 ("unplug", _) => host.unplug = Some(Duration::from_millis(number()?)),
+                ("reclaim", _) => host.reclaim = Some(Duration::from_millis(number()?)),
                 _ => return Err(bad()),
             }
         }

@@ -3,7 +3,7 @@
 
 use crate::{
     Answer,
-    card::{Kind, StandIn},
+    card::{self, Kind, StandIn},
     complain, container, descriptor, give, take,
 };
 use mlx5_model::mem::{DmaMap, IOVA_RANGES, MapError};
@@ -202,7 +202,7 @@ impl StandIn {
         if argsz < 16 || flags != 0 {
             return Err(libc::EINVAL);
         }
-        let Some((_, Kind::Iommufd(iommufd))) = crate::card::kind(fd.cast_signed()) else {
+        let Some((_, Kind::Iommufd(iommufd))) = card::kind(fd.cast_signed()) else {
             return Err(libc::EBADF);
         };
         if !self.host.viable {
@@ -219,7 +219,7 @@ impl StandIn {
             return Err(libc::EBUSY);
         }
         self.devices[device].open()?;
-        self.opened();
+        card::schedule_mishaps();
         *bound = Some(iommufd);
         // SAFETY: promised by the caller.
         unsafe { give(argument.add(12), device as u32 + 1) };

@@ -1,12 +1,12 @@
 //! Interrupts: which vectors signal which eventfds.
 
-use crate::{Answer, complain, descriptor, give, take};
+use crate::{Answer, complain, descriptor, give, host::host, take};
 use mlx5_direct::backend::pci::PciFunction;
 use mlx5_model::ModelFunction;
 use std::{
     ffi::c_int,
     fs,
-    os::fd::BorrowedFd,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     sync::{Mutex, PoisonError},
 };
 use vfio_bindings::bindings::vfio::*;
@@ -19,6 +19,8 @@ const HEAD_BYTES: usize = 20;
 pub(crate) struct Vectors {
     /// By vector, up to the number that were enabled: whether it has an eventfd. Empty if MSI-X is off.
     enabled: Mutex<Vec<bool>>,
+    /// Where the kernel asks for the device.
+    release_requests: Mutex<Option<OwnedFd>>,
 }
 
 /// # Safety
@@ -35,7 +37,10 @@ pub(crate) unsafe fn info(function: &ModelFunction, argument: *mut u8) -> Answer
             (VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE, function.n_vectors().into())
         }
         VFIO_PCI_INTX_IRQ_INDEX | VFIO_PCI_MSI_IRQ_INDEX => (VFIO_IRQ_INFO_EVENTFD, 0),
-        // Errors and requests to release: never raised here.
+        VFIO_PCI_REQ_IRQ_INDEX if host().is_ok_and(|host| host.reclaim.is_some()) => {
+            (VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE, 1)
+        }
+        // Errors: never raised here. Requests to release: only where they are.
         _ => return Err(libc::EINVAL),
     };
     // SAFETY: promised by the caller.
@@ -93,6 +98,11 @@ impl Vectors {
         }
         let [argsz, flags, index, start, count] = head;
         let (action, kind) = (flags & VFIO_IRQ_SET_ACTION_TYPE_MASK, flags & VFIO_IRQ_SET_DATA_TYPE_MASK);
+        if index == VFIO_PCI_REQ_IRQ_INDEX && (action, start, count) == (VFIO_IRQ_SET_ACTION_TRIGGER, 0, 1) {
+            // SAFETY: promised by the caller.
+            let data = unsafe { Data::read(kind, argument, argsz as usize, 1) }?;
+            return self.listen_to_requests(&data);
+        }
         let n_vectors = if index == VFIO_PCI_MSIX_IRQ_INDEX { u32::from(function.n_vectors()) } else { 0 };
         let inside = start < n_vectors && start.checked_add(count).is_some_and(|end| end <= n_vectors);
         if (argsz as usize) < HEAD_BYTES || flags != action | kind || !inside {
@@ -111,6 +121,28 @@ impl Vectors {
             // As the kernel: vectors of MSI-X are masked in their table, by whoever has it.
             VFIO_IRQ_SET_ACTION_MASK | VFIO_IRQ_SET_ACTION_UNMASK => Err(libc::ENOTTY),
             _ => Err(libc::EINVAL),
+        }
+    }
+
+    fn listen_to_requests(&self, data: &Data) -> Answer {
+        let Data::Eventfds(fds) = data else { return Err(libc::EINVAL) };
+        let fd = match fds.first() {
+            Some(fd) if *fd >= 0 => {
+                Some(eventfd(fd)?.try_clone_to_owned().map_err(|error| descriptor::errno_of(&error))?)
+            }
+            _ => None,
+        };
+        *self.release_requests.lock().unwrap_or_else(PoisonError::into_inner) = fd;
+        Ok(0)
+    }
+
+    /// The kernel wants the device back.
+    pub(crate) fn request_release(&self) {
+        let requests = self.release_requests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fd) = requests.as_ref() {
+            let one = 1_u64.to_ne_bytes();
+            // SAFETY: the descriptor is owned by `self` and the buffer has 8 bytes.
+            let _ = unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 
@@ -161,8 +193,9 @@ impl Vectors {
         Ok(0)
     }
 
-    /// Turns MSI-X off.
+    /// Turns all interrupts off.
     pub(crate) fn disable(&self, function: &ModelFunction) {
+        *self.release_requests.lock().unwrap_or_else(PoisonError::into_inner) = None;
         // With vectors that exist nothing can fail.
         let _ = self.trigger(function, 0, 0, Data::None);
     }

@@ -4,6 +4,7 @@ use crate::rig::{is_inside, on_card, on_host};
 use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Error, Events, Gone, Mr, Qp, QpInit,
     backend::{
+        AsyncEvent,
         pci::{VfioApi, VfioFunction, VfioOptions},
         prm::OpenOptions,
     },
@@ -304,4 +305,30 @@ fn unplugged_in_traffic() {
         drop((a, b, context));
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     });
+}
+
+/// Somebody unbinds the function: every call says that the kernel wants it back, and once closed it can be opened again.
+#[test]
+fn wanted_back_in_traffic() {
+    let said = on_host("driver::wanted_back_in_traffic", "", "reclaim=200", || {
+        let context = open(FIRST).expect("open");
+        traffic([&context, &context], false);
+        let deadline = Instant::now() + DEADLINE;
+        let error = loop {
+            assert!(Instant::now() < deadline, "the kernel asks after 200 ms");
+            match context.health() {
+                Ok(()) => traffic([&context, &context], false),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::DeviceGone(Gone::Released)), "{error:?}");
+        assert!(error.to_string().contains("the kernel wants the function back"), "{error}");
+        let event = context.next_async_event(DEADLINE).expect("events");
+        assert!(matches!(event, Some(AsyncEvent::DeviceFatal(Gone::Released))), "{event:?}");
+        assert!(matches!(context.alloc_pd().map(|_| ()), Err(Error::DeviceGone(Gone::Released))));
+        drop(context);
+        let again = open(FIRST).expect("open again");
+        traffic([&again, &again], true);
+    });
+    assert!(clean(&said), "{said}");
 }
