@@ -1,7 +1,8 @@
 # Our own driver in guests whose kernels have a virtual IOMMU, on those kernels' own vfio-pci. Intel's IOMMU comes before
 # the card on QEMU's line, or DMA goes past it. QEMU makes each page that the guest maps a mapping of the stand-in.
-# The functions of a card in one slot of the root complex are in one group. On a busy host the kernel would find its timer
-# slow and give up: no_timer_check. `kills` in append= says how often the driver is killed, 40 times if not said.
+# The functions of a card in one slot of the root complex are in one group. no_timer_check, since a kernel that finds its
+# timer slow gives up, and without it some guests ended before their first line. `kills` in append= says how often the driver
+# is killed, 40 times if not said.
 iommu="-device intel-iommu,caching-mode=on,aw-bits=48"
 guest one model=part=cx5 checks="vfio" images=mlx5 memory_mib=2048 seconds=1200 \
     append="intel_iommu=on iommu.passthrough=0 no_timer_check hugepages=64" qemu="$iommu"

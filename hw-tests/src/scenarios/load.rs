@@ -5,7 +5,7 @@ use crate::{
     bench::Bench,
     pair::{End, MEMORY_BYTES, Setup, bytes, pair},
 };
-use mlx5_direct::{Access, queue::Flags};
+use mlx5_direct::{Access, cqe::CqeSyndrome, queue::Flags};
 
 /// Longer than any MTU by far, and not a multiple of one.
 const LONG_BYTES: usize = (4 << 20) + 13;
@@ -87,20 +87,27 @@ fn message(place: usize, n: u64) -> String {
     format!("pair {place:3}, message {n:6}")
 }
 
-const N_REGISTRATIONS: usize = 500;
+const N_REGISTRATIONS: u64 = 500;
 
 pub(super) fn register_often(bench: &Bench) -> Outcome {
-    let [ctx, _] = bench.ends();
-    let pd = ctx.alloc_pd()?;
-    let mut last = None;
+    let (mut a, b) = pair(bench, &Setup::default())?;
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let mut ended = b.mr.remote(0);
     for n in 0..N_REGISTRATIONS {
-        let mr = pd.alloc_mr(1 + (n * 7919) % 300_000, Access::LOCAL_WRITE)?;
-        if last == Some(mr.lkey()) {
-            return fail(format!("registration {n} has the key of the one before, which is ended"));
+        let len = 8 + (n as usize * 7919) % 300_000;
+        let mr = b.pd.alloc_mr(len, access)?;
+        let end = mr.remote(len - 8);
+        a.post(|list, _| Ok(list.rdma_write(n, end, Flags::SIGNALED)?.inline(&n.to_ne_bytes())?.finish()))?;
+        a.completes(n)?;
+        let mut found = [0; 8];
+        mr.try_read(len - 8, &mut found)?;
+        if found != n.to_ne_bytes() {
+            return fail(format!("registration {n}, of {len} bytes, ends in {found:x?}"));
         }
-        last = Some(mr.lkey());
+        ended = end;
     }
-    Ok(())
+    a.post(|list, _| Ok(list.rdma_write(0, ended, Flags::SIGNALED)?.inline(b"too late")?.finish()))?;
+    a.fails(CqeSyndrome::REMOTE_ACCESS_ERR)
 }
 
 pub(super) fn destroy_busy(bench: &Bench) -> Outcome {

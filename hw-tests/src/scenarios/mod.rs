@@ -207,7 +207,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "mr_reg_dereg",
-        asserts: "500 registrations of odd sizes, no key twice in a row",
+        asserts: "a peer writes the last bytes of 500 registrations of odd sizes, and none of one that is ended",
         needs: &[],
         run: Run::Check(load::register_often),
     },
