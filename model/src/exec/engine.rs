@@ -80,6 +80,13 @@ impl Engine {
         }
     }
 
+    /// The QP is destroyed. Only what is acknowledged has something left to say.
+    pub fn part(&mut self, host: &mut dyn Host) {
+        if let Self::Rc(qp) = self {
+            qp.part(host);
+        }
+    }
+
     /// What QUERY_QP reports.
     pub fn progress(&self) -> QpProgress {
         on!(self, qp => qp.progress())

@@ -11,6 +11,7 @@
 //! | `receive(host, &Packet)` | a packet with this QP as destination passed its ICRC |
 //! | `run(host, budget_packets) -> bool` | until false: nothing more to do without a new event |
 //! | `next_deadline() -> Option<u64>`, `timer(host)` | a timer is due at that `Host::now` |
+//! | `part(host)` | the QP is destroyed |
 //! | `state()`, `progress()` | for QUERY_QP; the engine itself may enter ERR |
 //!
 //! [`UcQp`] is the same for UC and [`UdQp`] for datagrams, without timers.

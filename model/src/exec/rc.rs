@@ -49,6 +49,9 @@ impl RcQp {
     /// Takes new attributes, and a state that the host found a legal transition to. To RST, all progress
     /// and everything posted is forgotten; to ERR, everything posted is flushed.
     pub fn set_state(&mut self, host: &mut dyn Host, state: QpState, config: QpConfig) {
+        if state == QpState::Rst {
+            self.part(host);
+        }
         let from = std::mem::replace(&mut self.state, state);
         self.config = config;
         match state {
@@ -63,6 +66,11 @@ impl RcQp {
             }
             _ => {}
         }
+    }
+
+    /// The QP is destroyed, or reset. What it executed is acknowledged.
+    pub fn part(&mut self, host: &mut dyn Host) {
+        self.responder.replies.part(host, &self.config, &mut self.courier);
     }
 
     /// The send doorbell rang, and record word 1 holds `counter`.

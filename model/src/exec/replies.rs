@@ -137,6 +137,15 @@ impl Replies {
         self.queue.retain(|reply| matches!(reply.what, What::Acknowledge(_)));
     }
 
+    /// The QP goes: sends the acknowledgements that no data is due before. A card has sent them by the time that a
+    /// command can come.
+    pub(super) fn part(&mut self, host: &mut dyn Host, config: &QpConfig, courier: &mut Courier) {
+        while let Some(Reply { what: What::Acknowledge(what), psn, msn, .. }) = self.queue.front() {
+            courier.acknowledge(host, config, *psn, Aeth::new(*what, *msn), None);
+            self.queue.pop_front();
+        }
+    }
+
     /// Sends the next packet. Returns whether there was one.
     pub(super) fn send_next(
         &mut self,

@@ -372,6 +372,7 @@ impl Function {
 
     pub(super) fn destroy_qp(&mut self, input: &Input<'_>) -> Output {
         let number = input.get::<DestroyQpIn>()?.qpn().get();
+        self.with_engine(number, |engine, host| engine.part(host));
         let qp = self.qps.remove(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         self.hold_parts(&qp.context, -1);
         let counter = u32::from(qp.context.counter_set_id());

@@ -11,7 +11,7 @@ use mlx5_direct::{
     wqe::SendOpcode,
 };
 use mlx5_model::{
-    exec::{Path, QpConfig},
+    exec::{Path, QpConfig, QpState},
     wire::{Acknowledgement, Fate, Opcode, Packet, Port},
 };
 
@@ -267,5 +267,30 @@ fn psns_wrap() {
         assert_eq!(progress.last_acked_psn, psn.plus(20));
         assert_eq!(world.nodes[1].qps[&qpn(1, 0)].progress().next_rcv_psn, psn.plus(20));
         assert_eq!(world.nodes[1].qps[&qpn(1, 0)].progress().rmsn, 2);
+    }
+}
+
+/// A receiver whose program ends after its last message: the sender must not have to ask again.
+#[test]
+fn a_qp_that_goes_has_acknowledged_what_it_executed() {
+    for destroyed in [true, false] {
+        let mut world = World::pair(&with(|qp| qp.retry_count = 0));
+        world.post_recv(1, 0, 4096);
+        world.post(0, &Wr::new(SendOpcode::SEND).local(0, 4096));
+        // The message arrives at the end of the turn, and its acknowledgement waits for the next one.
+        world.turn();
+        assert_eq!(world.take_cqes(1).len(), 1);
+        let node = &mut world.nodes[1];
+        let qp = node.qps.get_mut(&qpn(1, 0)).unwrap();
+        if destroyed {
+            qp.part(&mut node.side);
+            node.qps.remove(&qpn(1, 0));
+        } else {
+            let config = *qp.config();
+            qp.set_state(&mut node.side, QpState::Rst, config);
+        }
+        world.settle();
+        let done = world.take_cqes(0);
+        assert_eq!(done.iter().map(|cqe| cqe.opcode).collect::<Vec<_>>(), [CqeOpcode::REQ], "{done:?}");
     }
 }
