@@ -17,6 +17,7 @@
 mod bench;
 mod environment;
 mod interrupt;
+mod outcome;
 mod pair;
 mod record;
 mod report;

@@ -3,7 +3,7 @@
 use crate::{
     bench::Bench,
     interrupt,
-    scenarios::{Outcome, fail},
+    outcome::{Outcome, fail},
 };
 use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Error, Events, Mr, Pd, Qp, QpAddress, QpInit,

@@ -1,8 +1,8 @@
 //! Operations that succeed.
 
-use super::{Outcome, fail};
 use crate::{
     bench::Bench,
+    outcome::{Outcome, fail},
     pair::{DEADLINE, MEMORY_BYTES, Setup, bytes, pair},
 };
 use mlx5_direct::{

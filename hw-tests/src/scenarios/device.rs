@@ -1,7 +1,10 @@
 //! Devices, ports and their addresses.
 
-use super::{Outcome, fail};
-use crate::{bench::Bench, pair::DEADLINE};
+use crate::{
+    bench::Bench,
+    outcome::{Outcome, fail},
+    pair::DEADLINE,
+};
 use mlx5_direct::{
     Context,
     backend::{AsyncEvent, GidType, PortState},

@@ -1,8 +1,8 @@
 //! Operations that fail, by the name that they should have.
 
-use super::{Outcome, fail};
 use crate::{
     bench::Bench,
+    outcome::{Outcome, fail},
     pair::{MEMORY_BYTES, Setup, pair},
 };
 use mlx5_direct::{

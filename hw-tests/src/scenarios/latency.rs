@@ -1,9 +1,9 @@
 //! Round trips, one at a time, measured.
 
-use super::{Outcome, fail};
 use crate::{
     bench::Bench,
     interrupt,
+    outcome::{Outcome, fail},
     pair::{DEADLINE, End, Setup, pair},
 };
 use hdrhistogram::Histogram;

@@ -1,8 +1,8 @@
 //! Many, long, and over and over.
 
-use super::{Outcome, fail};
 use crate::{
     bench::Bench,
+    outcome::{Outcome, fail},
     pair::{End, MEMORY_BYTES, Setup, bytes, pair},
 };
 use mlx5_direct::{Access, cqe::CqeSyndrome, queue::Flags};

@@ -6,18 +6,9 @@ mod errors;
 mod latency;
 mod load;
 
-use crate::bench::Bench;
+use crate::{bench::Bench, outcome::Outcome};
 use hdrhistogram::Histogram;
 use mlx5_direct::backend::LinkLayer;
-use std::error::Error;
-
-/// What a scenario gives: an error says what was not as it should be.
-pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
-
-/// Fails a scenario.
-pub(crate) fn fail<T>(why: impl Into<String>) -> Outcome<T> {
-    Err(why.into().into())
-}
 
 /// Something that may be run on a device.
 #[derive(Debug)]

@@ -32,6 +32,7 @@ mod psn;
 mod rc;
 mod receive;
 mod replies;
+mod request;
 mod requester;
 mod responder;
 mod timers;
