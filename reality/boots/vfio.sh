@@ -6,6 +6,7 @@
 iommu="-device intel-iommu,caching-mode=on,aw-bits=48"
 guest one model=part=cx5 checks="vfio" images=mlx5 memory_mib=2048 seconds=1200 \
     append="intel_iommu=on iommu.passthrough=0 no_timer_check hugepages=64" qemu="$iommu"
+after "hw-tests: the scenarios end as on the model in one process" agree "$dir/one/results"
 guest two model=part=cx6,ports=2 checks="vfio_ports" images=mlx5 memory_mib=2048 \
     append="intel_iommu=on iommu.passthrough=0 no_timer_check" qemu="$iommu"
 # No IOMMU: what the doctor says then.

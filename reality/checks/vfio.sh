@@ -24,7 +24,7 @@ done
 check "lat send, 1 B to 1 MiB" mlx5 lat --device $card --op send --size 1..1m --iters 20
 check "lat read, 1 B to 1 MiB" mlx5 lat --device $card --op read --size 1..1m --iters 20
 check "bw write, 4 MiB messages" mlx5 bw --device $card --op write --size 4m --iters 16 --depth 4
-check "hw-tests" hw-tests --device $card
+check "hw-tests" hw-tests --device $card --json /dev/ttyS1
 
 check "refused: no such function" says 1 "there is no PCI function" mlx5 info --device vfio:0000:00:1e.0
 check "refused: not an mlx5 device" says 1 "not an mlx5 device" mlx5 info --device vfio:0000:00:1f.2
