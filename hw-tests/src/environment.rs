@@ -60,22 +60,25 @@ impl Environment {
             ("kernel".into(), self.kernel.clone()),
             ("CPU".into(), format!("{} × {}", self.n_cpus, self.cpu)),
         ];
-        for device in &self.devices {
-            let Device { name, vendor_part_id, fw_ver, psid, link, pcie, numa_node } = device;
-            let mut text = format!("{vendor_part_id}, firmware {fw_ver}, PSID {psid}, port {link}");
-            if let Some(pcie) = pcie {
-                text += &format!(", PCIe {pcie}");
-            }
-            if let Some(node) = numa_node {
-                text += &format!(", NUMA node {node}");
-            }
-            lines.push((name.clone(), text));
-        }
+        lines.extend(self.devices.iter().map(|device| (device.name.clone(), device.line())));
         lines
     }
 }
 
 impl Device {
+    /// All but its name.
+    pub(crate) fn line(&self) -> String {
+        let Self { vendor_part_id, fw_ver, psid, link, pcie, numa_node, .. } = self;
+        let mut text = format!("{vendor_part_id}, firmware {fw_ver}, PSID {psid}, port {link}");
+        if let Some(pcie) = pcie {
+            text += &format!(", PCIe {pcie}");
+        }
+        if let Some(node) = numa_node {
+            text += &format!(", NUMA node {node}");
+        }
+        text
+    }
+
     fn of(function: &Context, host: &Host) -> Self {
         let attr = function.device();
         let name = function.name();

@@ -143,6 +143,27 @@ pub struct CqParams {
     pub ignore_overrun: bool,
 }
 
+impl CqParams {
+    /// Refuses what no device takes, and more entries than `max_cqe`.
+    pub(crate) fn check(&self, max_cqe: u32) -> Result<()> {
+        if self.n_cqes == 0 || self.n_cqes > max_cqe {
+            return Err(Error::invalid(format!(
+                "completion queue of {} entries: give 1 to {max_cqe} (max_cqe)",
+                self.n_cqes
+            )));
+        }
+        if self.cqe_bytes != 64 && self.cqe_bytes != 128 {
+            return Err(Error::invalid(format!("CQEs of {} bytes: give 64 or 128", self.cqe_bytes)));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a value beyond a limit of the device.
+pub(crate) fn at_most(what: &str, value: u32, max: u32) -> Result<()> {
+    if value <= max { Ok(()) } else { Err(Error::invalid(format!("{what} is {value}: at most {max}"))) }
+}
+
 /// A completion queue that was made.
 #[derive(Debug)]
 pub struct CqParts {

@@ -1,14 +1,14 @@
 //! Runs side by side: model against card, one version of the driver against another.
 
-use crate::record::{Row, Run};
+use crate::record::{Row, Run, Verdict};
 use std::io::{self, Write};
 
 /// Writes a Markdown table of runs, the first of which is what the others are measured by; whether all agree in
 /// what passed and what failed.
 pub(crate) fn compare(runs: &[Run], out: &mut impl Write) -> io::Result<bool> {
     for (n, run) in runs.iter().enumerate() {
-        let devices = run.environment.lines().split_off(3);
-        let devices: Vec<_> = devices.into_iter().map(|(name, text)| format!("{name} ({text})")).collect();
+        let devices = run.environment.devices.iter();
+        let devices: Vec<_> = devices.map(|device| format!("{} ({})", device.name, device.line())).collect();
         writeln!(out, "{}. `{}`: {}", n + 1, run.device, devices.join("; "))?;
     }
     writeln!(out)?;
@@ -20,8 +20,8 @@ pub(crate) fn compare(runs: &[Run], out: &mut impl Write) -> io::Result<bool> {
     let mut agree = true;
     for name in names(runs) {
         let rows: Vec<_> = runs.iter().map(|run| run.row(name)).collect();
-        let verdicts = rows.iter().flatten().map(|row| row.verdict.name() == "FAIL");
-        let differ = !verdicts.clone().all(|failed| failed) && verdicts.clone().any(|failed| failed);
+        let n_failed = rows.iter().flatten().filter(|row| row.verdict == Verdict::Fail).count();
+        let differ = n_failed != 0 && n_failed != rows.iter().flatten().count();
         agree &= !differ;
         write!(out, "| `{name}`{} |", if differ { " (differs)" } else { "" })?;
         for row in &rows {

@@ -43,29 +43,32 @@ impl EventFd {
 
     /// Sleeps until one of `events` is readable, up to `timeout`; whether one is.
     pub fn wait_any(events: &[&Self], timeout: Duration) -> io::Result<bool> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut fds: Vec<_> = events
-            .iter()
-            .map(|event| libc::pollfd { fd: event.file.as_raw_fd(), events: libc::POLLIN, revents: 0 })
-            .collect();
-        loop {
-            let left = deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            // Rounded up, so that the deadline has passed when poll says so; cut to what poll takes.
-            let millis = left.as_nanos().div_ceil(1_000_000).min(60_000) as libc::c_int;
-            // SAFETY: the array is valid for its length for the duration of the call.
-            let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
-            if n > 0 {
-                return Ok(true);
+        let fds: Vec<_> = events.iter().map(|event| event.as_fd()).collect();
+        wait_readable(&fds, Instant::now().checked_add(timeout))
+    }
+}
+
+/// Sleeps until one of `fds` is readable, up to `deadline`; whether one is. Signals do not shorten the sleep.
+pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
+    let of = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut fds: Vec<_> = fds.iter().map(of).collect();
+    loop {
+        let left = deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        // Rounded up, so that the deadline has passed when poll says so; cut to what poll takes.
+        let millis = left.as_nanos().div_ceil(1_000_000).min(60_000) as libc::c_int;
+        // SAFETY: the array is valid for its length for the duration of the call.
+        let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+        if n > 0 {
+            return Ok(true);
+        }
+        if n < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
             }
-            if n < 0 {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-            if left.is_zero() {
-                return Ok(false);
-            }
+        }
+        if left.is_zero() {
+            return Ok(false);
         }
     }
 }

@@ -6,15 +6,20 @@
 mod eventfd;
 #[cfg(test)]
 pub(crate) mod fake;
+mod mapped;
 mod vfio;
 mod vfio_user;
 
 pub use eventfd::EventFd;
+pub(crate) use eventfd::wait_readable;
 pub(crate) use vfio::problem as vfio_problem;
 pub use vfio::{VFIO_DRIVERS, VfioApi, VfioFunction, VfioOptions};
 pub use vfio_user::VfioUserFunction;
 
 use std::{fmt, io, ops::RangeInclusive, os::fd::BorrowedFd, ptr::NonNull, time::Duration};
+
+/// Addresses for DMA that every IOMMU has: 39 bits, without the window of message-signalled interrupts.
+const IOVA_RANGES_OF_X86: [RangeInclusive<u64>; 2] = [0x1_0000..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1];
 
 /// One PCI function. Methods may be called from any thread.
 pub trait PciFunction: Send + Sync + fmt::Debug {

@@ -8,7 +8,7 @@ use super::{
     tables::{CqEntry, take},
 };
 use crate::{
-    Error, Result,
+    Result,
     backend::{
         CqParams, CqParts, QueueMemory,
         dma::{DmaRegion, PAGE_BYTES},
@@ -78,16 +78,7 @@ impl Layout {
 impl PrmControl {
     pub(super) fn make_cq(&self, params: &CqParams) -> Result<CqParts> {
         let core = &*self.core;
-        let max = self.attr.max_cqe;
-        if params.n_cqes == 0 || params.n_cqes > max {
-            return Err(Error::invalid(format!(
-                "completion queue of {} entries: give 1 to {max} (max_cqe)",
-                params.n_cqes
-            )));
-        }
-        if params.cqe_bytes != 64 && params.cqe_bytes != 128 {
-            return Err(Error::invalid(format!("CQEs of {} bytes: give 64 or 128", params.cqe_bytes)));
-        }
+        params.check(self.attr.max_cqe)?;
         let channel = params.channel.map(|id| core.vectors.find(id)).transpose()?;
         let n_cqes = params.n_cqes.next_power_of_two();
         let layout = Layout::new(core, n_cqes as usize * params.cqe_bytes)?;

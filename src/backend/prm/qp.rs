@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts},
+    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, params::at_most},
     mlx5::{
         cmd::{
             Command, CreateQpIn, DestroyQpIn, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn,
@@ -41,10 +41,6 @@ const OPT_RRE_RAE_RWE: u32 = 0x2 | 0x4 | 0x8;
 const OPT_PKEY_INDEX: u32 = 0x10;
 const OPT_RNR_TIMEOUT: u32 = 0x40;
 const OPT_PRI_PORT: u32 = 0x1_0000;
-
-fn at_most(what: &str, value: u32, max: u32) -> Result<()> {
-    if value <= max { Ok(()) } else { Err(Error::invalid(format!("{what} is {value}: at most {max}"))) }
-}
 
 impl PrmControl {
     fn check_qp(&self, params: &QpParams) -> Result<()> {

@@ -7,14 +7,14 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{ChannelId, CompChannel},
+    backend::{ChannelId, CompChannel, pci::wait_readable},
     mlx5::ids::Cqn,
 };
 use std::{
     collections::VecDeque,
     ffi::c_void,
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::BorrowedFd,
     ptr,
     sync::{
         Arc, Mutex,
@@ -118,24 +118,7 @@ impl CompChannel for Channel {
 
 /// Sleeps until a descriptor is readable; whether it is before the deadline.
 pub(super) fn readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool> {
-    loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // Up, so that the deadline has passed when it wakes.
-        let ms = left.map_or(-1, |left| left.as_micros().div_ceil(1000).try_into().unwrap_or(i32::MAX));
-        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which lives for the call.
-        match unsafe { libc::poll(&raw mut poll, 1, ms) } {
-            0 if deadline.is_none_or(|deadline| Instant::now() < deadline) => {}
-            0 => return Ok(false),
-            1.. => return Ok(true),
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(Error::os("waiting for an event", error));
-                }
-            }
-        }
-    }
+    wait_readable(&[fd], deadline).map_err(|source| Error::os("waiting for an event", source))
 }
 
 impl Drop for Channel {

@@ -128,16 +128,7 @@ impl VerbsControl {
     }
 
     pub(super) fn make_cq(&self, params: &CqParams) -> Result<CqParts> {
-        let max = self.attr.max_cqe;
-        if params.n_cqes == 0 || params.n_cqes > max {
-            return Err(Error::invalid(format!(
-                "completion queue of {} entries: give 1 to {max} (max_cqe)",
-                params.n_cqes
-            )));
-        }
-        if params.cqe_bytes != 64 && params.cqe_bytes != 128 {
-            return Err(Error::invalid(format!("CQEs of {} bytes: give 64 or 128", params.cqe_bytes)));
-        }
+        params.check(self.attr.max_cqe)?;
         let channel = params.channel.map(|id| self.channel(id)).transpose()?;
         let comp_vector =
             channel.as_ref().map_or(0, |channel| channel.number().0) % self.device.num_comp_vectors();

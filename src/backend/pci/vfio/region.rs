@@ -2,16 +2,15 @@
 
 use super::ioctl::{DEVICE_GET_REGION_INFO, Info};
 use crate::{
-    backend::{dma::PAGE_BYTES, pci::BarMapping},
+    backend::{dma::PAGE_BYTES, pci::mapped::MappedPages},
     host::{Host, PciAddress},
 };
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::MmapOptions;
 use std::{
     fs::{File, OpenOptions},
     io,
     ops::Range,
     os::fd::AsFd,
-    ptr::NonNull,
 };
 use vfio_bindings::bindings::vfio::*;
 
@@ -72,7 +71,7 @@ impl Bar0 {
     }
 
     /// Maps pages, with write-combining if that can be had.
-    pub(super) fn map(&self, device: &File, offset: u64, len_bytes: usize) -> io::Result<Mapping> {
+    pub(super) fn map(&self, device: &File, offset: u64, len_bytes: usize) -> io::Result<MappedPages> {
         let refused = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
         let page = PAGE_BYTES as u64;
         let end = offset.checked_add(len_bytes as u64).filter(|end| *end <= self.region.len_bytes);
@@ -95,40 +94,10 @@ impl Bar0 {
         if let Some(file) = &self.combining
             && let Ok(map) = MmapOptions::new().offset(offset).len(len_bytes).map_raw(file)
         {
-            return Mapping::new(map, true);
+            return MappedPages::new(map, true);
         }
         let map = MmapOptions::new().offset(self.region.offset + offset).len(len_bytes).map_raw(device)?;
-        Mapping::new(map, false)
-    }
-}
-
-/// Mapped pages of BAR0.
-#[derive(Debug)]
-pub(super) struct Mapping {
-    base: NonNull<u8>,
-    write_combining: bool,
-    _map: MmapRaw,
-}
-
-impl Mapping {
-    fn new(map: MmapRaw, write_combining: bool) -> io::Result<Self> {
-        let base = NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Self { base, write_combining, _map: map })
-    }
-}
-
-// SAFETY: `base` points into `_map`, device memory that every thread may store to; nothing else is here.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; the methods only copy the pointer.
-unsafe impl Sync for Mapping {}
-
-impl BarMapping for Mapping {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn write_combining(&self) -> bool {
-        self.write_combining
+        MappedPages::new(map, false)
     }
 }
 

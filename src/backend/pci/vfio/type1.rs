@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    backend::pci::IOVA_RANGES_OF_X86,
     host::{Host, PciAddress, PciDevice},
 };
 use std::{
@@ -22,10 +23,6 @@ use std::{
 use vfio_bindings::bindings::vfio::*;
 
 const CONTAINER: &str = "/dev/vfio/vfio";
-
-/// Addresses that every IOMMU has, for kernels that do not tell: 39 bits, without the window of interrupts.
-const IOVA_RANGES_OF_OLD_KERNELS: [RangeInclusive<u64>; 2] =
-    [0x1_0000..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1];
 
 /// A container and its only group.
 #[derive(Debug)]
@@ -105,7 +102,8 @@ impl Type1 {
                 let range = |n: usize| info.u64(at + 16 + 16 * n)..=info.u64(at + 24 + 16 * n);
                 (0..info.u32(at + 8) as usize).map(range).collect()
             }
-            None => IOVA_RANGES_OF_OLD_KERNELS.to_vec(),
+            // An old kernel, which does not tell.
+            None => IOVA_RANGES_OF_X86.to_vec(),
         };
         Ok((ranges, page_sizes))
     }

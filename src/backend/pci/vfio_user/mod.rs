@@ -5,8 +5,8 @@
 
 mod protocol;
 
-use super::{BarMapping, PciFunction};
-use memmap2::{MmapOptions, MmapRaw};
+use super::{BarMapping, IOVA_RANGES_OF_X86, PciFunction, mapped::MappedPages};
+use memmap2::MmapOptions;
 use protocol::{
     Command, Connection, DeviceInfo, DmaMap, DmaUnmap, IrqInfo, RegionAccess, RegionInfo, Reply, SetIrqs,
     malformed,
@@ -33,9 +33,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `flags` of DMA_MAP: the device may read and write.
 const READ_WRITE: u32 = 3;
-
-/// Addresses for DMA: those of x86 hosts, without the window of message-signalled interrupts.
-const IOVA_RANGES: [RangeInclusive<u64>; 2] = [0x1_0000..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1];
 
 /// A PCI function behind a vfio-user socket: `mlx5 model serve --socket PATH`, or any other server.
 ///
@@ -183,29 +180,6 @@ fn sparse_areas(info: &RegionInfo, bytes: &[u8]) -> io::Result<Vec<Range<u64>>> 
     Ok(std::iter::once(0..info.size).collect())
 }
 
-/// Pages of BAR0 in this process.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    _map: MmapRaw,
-}
-
-// SAFETY: `base` points into `_map`, shared memory that every thread may store to; nothing else is here.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; the methods only copy the pointer.
-unsafe impl Sync for Mapping {}
-
-impl BarMapping for Mapping {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn write_combining(&self) -> bool {
-        // Memory that the server looks at: whole lines arrive.
-        true
-    }
-}
-
 impl PciFunction for VfioUserFunction {
     fn name(&self) -> String {
         format!("vfio-user:{}", self.path.display())
@@ -252,13 +226,12 @@ impl PciFunction for VfioUserFunction {
             ));
         };
         let map = MmapOptions::new().offset(start + offset).len(len_bytes).map_raw(file)?;
-        let base =
-            NonNull::new(map.as_mut_ptr()).ok_or_else(|| invalid("BAR0 was mapped at address 0".into()))?;
-        Ok(Box::new(Mapping { base, _map: map }))
+        // Memory that the server looks at: whole lines arrive.
+        Ok(Box::new(MappedPages::new(map, true)?))
     }
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<u64>> {
-        IOVA_RANGES.to_vec()
+        IOVA_RANGES_OF_X86.to_vec()
     }
 
     fn needs_files(&self) -> bool {

@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, link_local_mac, prm::check_transition},
+    backend::{
+        Access, AddressVector, LinkLayer, QpAttr, QpModify, link_local_mac, params::at_most,
+        prm::check_transition,
+    },
     mlx5::{
         context::{Mtu, QpState},
         ids::{Psn, Qpn},
@@ -38,10 +41,6 @@ fn from_verbs(state: c_int) -> QpState {
         IBV_QPS_ERR => QpState::ERR,
         _ => QpState::RST,
     }
-}
-
-fn at_most(what: &str, value: u32, max: u32) -> Result<()> {
-    if value <= max { Ok(()) } else { Err(Error::invalid(format!("{what} is {value}: at most {max}"))) }
 }
 
 /// Attributes that are not given.
