@@ -1,6 +1,6 @@
 //! The floor: the same stores and loads written by hand, and nothing else. No credits, no ledger, no checks, no
 //! errors, no wrap inside a WQE; constants where we take arguments. It posts the same bytes with the same fences.
-#![allow(unreachable_pub)] // a module of a benchmark
+#![allow(dead_code, unreachable_pub)] // a module of benchmarks and tests
 
 use super::rig::{LOG_SIZE, QPN, REMOTE, SGE, memory};
 use std::arch::asm;
@@ -72,6 +72,12 @@ impl Floor {
             // SAFETY: a slot of the ring.
             unsafe { self.cq.add((at & MASK) as usize * 64 + 63).write_volatile((at >> LOG_SIZE & 1) as u8) };
         }
+    }
+
+    /// Where the `n` next CQEs are.
+    pub fn newest(&self, n: u32) -> impl Iterator<Item = *const u8> + '_ {
+        // SAFETY: a slot of the ring.
+        (0..n).map(|i| unsafe { self.cq.add(((self.ci + i) & MASK) as usize * 64).cast_const() })
     }
 
     /// No new CQE.
@@ -177,10 +183,10 @@ pub fn fetch_add(floor: &mut Floor) {
 }
 
 #[inline(never)]
-pub fn send_batch_16(floor: &mut Floor) {
+pub fn send_batch<const N: u32>(floor: &mut Floor) {
     let mut last = 0;
-    for i in 0..16 {
-        let ([c0, c1], [d0, d1]) = (ctrl(floor.pi, 0x0a, 2, i == 15), data_seg());
+    for i in 0..N {
+        let ([c0, c1], [d0, d1]) = (ctrl(floor.pi, 0x0a, 2, i == N - 1), data_seg());
         let slot = floor.slot();
         floor.pi = floor.pi.wrapping_add(1);
         // SAFETY: masked to the ring.

@@ -87,9 +87,21 @@ pub fn hot_fetch_add(
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub fn hot_send_batch_16(queue: &mut SendQueue, wr_id: u64, sges: &[Sge; 16]) -> Result<(), PostError> {
+    send_batch(queue, wr_id, sges)
+}
+
+/// Sixty-four of them.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_batch_64(queue: &mut SendQueue, wr_id: u64, sges: &[Sge; 64]) -> Result<(), PostError> {
+    send_batch(queue, wr_id, sges)
+}
+
+#[inline(always)]
+fn send_batch<const N: usize>(queue: &mut SendQueue, wr_id: u64, sges: &[Sge; N]) -> Result<(), PostError> {
     let mut list = queue.post_list();
     for (i, sge) in sges.iter().enumerate() {
-        let flags = if i == 15 { Flags::SIGNALED } else { Flags::NONE };
+        let flags = if i == N - 1 { Flags::SIGNALED } else { Flags::NONE };
         // SAFETY: no device reads the rings of these programs.
         unsafe { list.send(wr_id + i as u64, flags)?.sge(sge.lkey, sge.addr, sge.len_bytes)? }.finish();
     }
@@ -126,6 +138,11 @@ pub fn hot_recv_batch_16(queue: &mut RecvQueue, wr_id: u64, sges: &[Sge; 16]) ->
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub fn hot_poll(cq: &mut CompletionQueue, queue: &mut SendQueue, max: usize) -> u64 {
+    poll_sends(cq, queue, max)
+}
+
+#[inline(always)]
+fn poll_sends(cq: &mut CompletionQueue, queue: &mut SendQueue, max: usize) -> u64 {
     let mut done = cq.poll();
     let mut sum = 0;
     for _ in 0..max {
@@ -161,4 +178,19 @@ pub fn hot_poll_recv(cq: &mut CompletionQueue, queue: &mut RecvQueue, max: usize
 #[inline(never)]
 pub fn hot_poll_empty(cq: &mut CompletionQueue) -> bool {
     cq.poll().next().is_none()
+}
+
+/// A SEND that takes three WQEBBs, and its completion: in a small ring, where many run over the end.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_and_poll(
+    queue: &mut SendQueue,
+    cq: &mut CompletionQueue,
+    wr_id: u64,
+    data: &[u8; 128],
+) -> Result<u64, PostError> {
+    let mut list = queue.post_list();
+    list.send(wr_id, Flags::SIGNALED)?.inline(data)?.finish();
+    list.ring();
+    Ok(poll_sends(cq, queue, 1))
 }

@@ -18,7 +18,7 @@ pub const REMOTE: Remote = Remote { addr: 0x7f00_1234_5678, rkey: Rkey::new(0x12
 pub const SGE: Sge = Sge { lkey: Lkey::new(0x0102_0300), addr: 0x7f11_0000_1000, len_bytes: 64 };
 
 /// Log2 of the slots of every ring: with their ledgers they stay in the first-level cache.
-pub const LOG_SIZE: u8 = 7;
+pub const LOG_SIZE: u8 = 8;
 
 /// Memory that lives as long as the program.
 pub fn memory(len_bytes: usize) -> NonNull<u8> {
@@ -33,12 +33,23 @@ pub struct Rig {
     pub recv: RecvQueue,
     pub send_cq: CompletionQueue,
     pub recv_cq: CompletionQueue,
-    send_cqes: Producer,
+    pub completer: Completer,
     recv_cqes: Producer,
+    /// The send queue's doorbell record.
+    record: NonNull<u32>,
+    /// Index of the oldest receive that is not completed.
+    recv_counter: u16,
+    /// Index of the first send that is not completed ahead.
+    ahead: u16,
 }
 
 impl Rig {
     pub fn new() -> Self {
+        Self::with_log_wq_size(LOG_SIZE)
+    }
+
+    /// With rings for requests of another size.
+    pub fn with_log_wq_size(log_wq_size: u8) -> Self {
         let record = |memory: NonNull<u8>, at| {
             // SAFETY: memory that lives for ever, given to one queue.
             unsafe { DoorbellRecord::new(memory.add(at).cast()) }
@@ -51,70 +62,132 @@ impl Rig {
             let uar = UarPage::new(page, true);
             let (send_cq, send_cqes) = completion_queue(uar);
             let (recv_cq, recv_cqes) = completion_queue(uar);
-            let send = SendQueue::new(SendQueueParts {
+            let mut send = SendQueue::new(SendQueueParts {
                 qpn: QPN,
                 id,
-                ring: memory(64 << LOG_SIZE),
-                log_wq_size: LOG_SIZE,
-                ledger: memory(size_of::<SendLedgerEntry>() << LOG_SIZE).cast(),
+                ring: memory(64 << log_wq_size),
+                log_wq_size,
+                ledger: memory(size_of::<SendLedgerEntry>() << log_wq_size).cast(),
                 record: record(qp_record, 4),
                 register: uar.register(2, 9, Sharing::Exclusive),
                 doorbell: DoorbellMode::Auto,
                 limits: SendLimits { max_sge: 4, max_inline_bytes: 220, max_message_bytes: 1 << 30 },
             });
-            let recv = RecvQueue::new(RecvQueueParts {
+            let mut recv = RecvQueue::new(RecvQueueParts {
                 qpn: QPN,
                 id,
-                ring: memory(64 << LOG_SIZE),
-                log_wq_size: LOG_SIZE,
+                ring: memory(64 << log_wq_size),
+                log_wq_size,
                 log_wq_stride: 6,
-                ledger: memory(8 << LOG_SIZE).cast(),
+                ledger: memory(8 << log_wq_size).cast(),
                 record: record(qp_record, 0),
                 max_sge: 4,
             });
-            Self { send, recv, send_cq, recv_cq, send_cqes, recv_cqes }
+            send.open();
+            recv.open();
+            Self {
+                send,
+                recv,
+                send_cq,
+                recv_cq,
+                completer: Completer { cqes: send_cqes },
+                recv_cqes,
+                record: qp_record.add(4).cast(),
+                recv_counter: 0,
+                ahead: 0,
+            }
         }
     }
 
+    /// Completes and retires all that was sent. The rings go on from where they are, as a device's would.
     pub fn drain_sends(&mut self) {
-        self.send.reset();
-        self.send.open();
-        let mut done = self.send_cq.poll();
-        while done.next().is_some() {}
+        self.completer.retire(&mut self.send, self.record, &mut self.send_cq);
     }
 
+    /// The same of receives.
     pub fn drain_recvs(&mut self) {
-        self.recv.reset();
-        self.recv.open();
+        self.retire_recvs();
+        for _ in 0..self.recv.n_outstanding() {
+            self.complete_recv();
+        }
+        self.retire_recvs();
+    }
+
+    fn retire_recvs(&mut self) {
         let mut done = self.recv_cq.poll();
-        while done.next().is_some() {}
+        while let Some(wc) = done.next() {
+            self.recv.retire(&wc).expect("outstanding");
+        }
+    }
+
+    fn complete_recv(&mut self) {
+        self.recv_cqes.push(responder_cqe(self.recv_counter));
+        self.recv_counter = self.recv_counter.wrapping_add(1);
     }
 
     /// `n` sends outstanding and completed.
     pub fn complete_sends(&mut self, n: u32) {
         self.drain_sends();
+        let first = counter(self.record);
         let mut list = self.send.post_list();
         for i in 0..n {
             list.nop(1, Flags::SIGNALED).expect("room").finish();
-            let cqe = RequesterCqe::new().with_qpn(QPN).with_wqe_counter(i as u16);
-            self.send_cqes.push(cqe.to_bytes());
+            self.completer.cqes.push(requester_cqe(first.wrapping_add(i as u16)));
         }
         list.ring();
+    }
+
+    /// Completions of the next `n` requests of three WQEBBs, before they are posted.
+    pub fn complete_ahead(&mut self, n: u32) {
+        let end = counter(self.record).wrapping_add(3 * n as u16);
+        while self.ahead != end {
+            self.completer.cqes.push(requester_cqe(self.ahead));
+            self.ahead = self.ahead.wrapping_add(3);
+        }
     }
 
     /// `n` receives outstanding and completed.
     pub fn complete_recvs(&mut self, n: u32) {
         self.drain_recvs();
-        for i in 0..n {
+        for _ in 0..n {
             self.recv.post(1, &[]).expect("room");
-            let cqe = ResponderCqe::new()
-                .with_opcode(CqeOpcode::RESP_SEND)
-                .with_qpn(QPN)
-                .with_byte_cnt(64)
-                .with_wqe_counter(i as u16);
-            self.recv_cqes.push(cqe.to_bytes());
+            self.complete_recv();
         }
     }
+}
+
+/// Completes what was sent.
+pub struct Completer {
+    pub cqes: Producer,
+}
+
+impl Completer {
+    /// Completes and retires all that `queue` has sent, by a request of its own after it.
+    pub fn retire(&mut self, queue: &mut SendQueue, record: NonNull<u32>, cq: &mut CompletionQueue) {
+        let mut list = queue.post_list();
+        list.nop(1, Flags::SIGNALED).expect("room").finish();
+        list.ring();
+        self.cqes.push(requester_cqe(counter(record).wrapping_sub(1)));
+        let mut done = cq.poll();
+        while let Some(wc) = done.next() {
+            queue.retire(&wc).expect("outstanding");
+        }
+    }
+}
+
+/// Index of the next WQEBB, as a send queue's doorbell record says.
+fn counter(record: NonNull<u32>) -> u16 {
+    // SAFETY: a record of these programs, which lives for ever.
+    u32::from_be(unsafe { record.read_volatile() }) as u16
+}
+
+fn requester_cqe(wqe_counter: u16) -> [u8; CQE_BYTES] {
+    RequesterCqe::new().with_qpn(QPN).with_wqe_counter(wqe_counter).to_bytes()
+}
+
+fn responder_cqe(wqe_counter: u16) -> [u8; CQE_BYTES] {
+    let cqe = ResponderCqe::new().with_opcode(CqeOpcode::RESP_SEND).with_qpn(QPN).with_byte_cnt(64);
+    cqe.with_wqe_counter(wqe_counter).to_bytes()
 }
 
 /// # Safety
@@ -149,6 +222,15 @@ impl Producer {
         // SAFETY: a slot of the ring.
         unsafe { self.ring.add(slot * CQE_BYTES).cast::<[u8; CQE_BYTES]>().write_volatile(cqe) };
         self.pi = self.pi.wrapping_add(1);
+    }
+
+    /// Where the `n` newest CQEs are.
+    pub fn newest(&self, n: u32) -> impl Iterator<Item = *const u8> + '_ {
+        (1..=n).map(|i| {
+            let slot = (self.pi.wrapping_sub(i) & ((1 << LOG_SIZE) - 1)) as usize;
+            // SAFETY: a slot of the ring.
+            unsafe { self.ring.as_ptr().add(slot * CQE_BYTES).cast_const() }
+        })
     }
 }
 
@@ -195,13 +277,15 @@ ops! {
         |r| ops::hot_fetch_add(&mut r.send, 1, REMOTE, SGE.lkey, SGE.addr).expect("room");
     "post SEND x16" 16 hot_send_batch_16, |r, _| r.drain_sends(),
         |r| ops::hot_send_batch_16(&mut r.send, 1, &[SGE; 16]).expect("room");
+    "post SEND x64" 64 hot_send_batch_64, |r, _| r.drain_sends(),
+        |r| ops::hot_send_batch_64(&mut r.send, 1, &[SGE; 64]).expect("room");
     "post_recv" 1 hot_recv, |r, _| r.drain_recvs(),
         |r| ops::hot_recv(&mut r.recv, 1, SGE).expect("room");
     "post_recv x16" 16 hot_recv_batch_16, |r, _| r.drain_recvs(),
         |r| ops::hot_recv_batch_16(&mut r.recv, 1, &[SGE; 16]).expect("room");
-    "poll 1, retire" 1 hot_poll, |r, calls| r.complete_sends(calls),
+    "poll 1" 1 hot_poll, |r, calls| r.complete_sends(calls),
         |r| assert_eq!(ops::hot_poll(&mut r.send_cq, &mut r.send, 1), 1);
-    "poll 16, retire" 16 hot_poll, |r, calls| r.complete_sends(16 * calls),
+    "poll 16" 16 hot_poll, |r, calls| r.complete_sends(16 * calls),
         |r| assert_eq!(ops::hot_poll(&mut r.send_cq, &mut r.send, 16), 16);
     "poll 16 receives" 16 hot_poll_recv, |r, calls| r.complete_recvs(16 * calls),
         |r| assert_eq!(ops::hot_poll_recv(&mut r.recv_cq, &mut r.recv, 16), 16 * 65);

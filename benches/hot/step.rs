@@ -7,8 +7,9 @@ use std::mem::MaybeUninit;
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Count {
     pub instructions: u32,
-    /// sfence, lfence, mfence.
-    pub fences: u32,
+    pub sfences: u32,
+    /// lfence and mfence.
+    pub load_fences: u32,
     /// Instructions with a lock prefix.
     pub locks: u32,
 }
@@ -57,7 +58,8 @@ pub fn count(entry: usize, mut call: impl FnMut()) -> Option<Count> {
             // SAFETY: the child runs the same program at the same addresses.
             let code = unsafe { (at as *const [u8; 3]).read_unaligned() };
             count.instructions += 1;
-            count.fences += u32::from(code[..2] == [0x0f, 0xae] && matches!(code[2], 0xe8 | 0xf0 | 0xf8));
+            count.sfences += u32::from(code == [0x0f, 0xae, 0xf8]);
+            count.load_fences += u32::from(code[..2] == [0x0f, 0xae] && matches!(code[2], 0xe8 | 0xf0));
             count.locks += u32::from(code[0] == 0xf0);
         }
         // SAFETY: the child is stopped.

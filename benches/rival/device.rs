@@ -1,0 +1,221 @@
+//! Objects of libmlx5 on the pretend device, and where their memory is.
+
+use super::{ffi::*, library::Library};
+use mlx5_direct::{
+    cqe::RequesterCqe,
+    mlx5::ids::{Qpn, UserIndex},
+};
+use std::{
+    ffi::{c_int, c_void},
+    ptr::{self, NonNull},
+};
+
+/// A context and its protection domain.
+pub struct Device {
+    pub library: &'static Library,
+    pub context: NonNull<IbvContext>,
+    pub pd: NonNull<IbvPd>,
+    /// Queue pairs made so far.
+    n_qps: u32,
+}
+
+/// A completion queue.
+#[derive(Clone, Copy)]
+pub struct Cq {
+    pub cq: NonNull<IbvCqEx>,
+    /// Where its memory is.
+    pub dv: Mlx5dvCq,
+    pub poll: PollCq,
+    /// CQEs written so far, free-running.
+    pub pi: u32,
+}
+
+/// A queue pair.
+#[derive(Clone, Copy)]
+pub struct Qp {
+    pub qp: NonNull<IbvQp>,
+    pub ex: NonNull<IbvQpEx>,
+    /// Where its memory is.
+    pub dv: Mlx5dvQp,
+    pub qpn: u32,
+    pub user_index: u32,
+    pub post_send: PostSend,
+    pub post_recv: PostRecv,
+}
+
+/// What a queue pair is asked to hold.
+#[derive(Clone, Copy)]
+pub struct QpOptions {
+    pub qp_type: c_int,
+    pub send_ops: u64,
+    pub caps: IbvQpCap,
+}
+
+impl Device {
+    /// Opens the device. Without locks, everything that is made of it is meant for one thread
+    /// (`MLX5_SINGLE_THREADED`, which libmlx5 reads now).
+    pub fn open(library: &'static Library, with_locks: bool) -> Self {
+        // SAFETY: these programs have one thread.
+        unsafe { std::env::set_var("MLX5_SINGLE_THREADED", if with_locks { "0" } else { "1" }) };
+        let mut n = 0;
+        // SAFETY: the library's own lists and objects, in the order that it asks for; none is ever freed.
+        unsafe {
+            let devices = (library.ibv_get_device_list)(&mut n);
+            assert!(!devices.is_null() && n == 1, "{n} devices; the pretend one is not found");
+            let context = NonNull::new((library.ibv_open_device)(*devices)).expect("a context");
+            let pd = NonNull::new((library.ibv_alloc_pd)(context.as_ptr())).expect("a protection domain");
+            Self { library, context, pd, n_qps: 0 }
+        }
+    }
+
+    /// A function of `struct ibv_context`.
+    fn operation<F: Copy>(&self, place: usize) -> F {
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
+        // SAFETY: a pointer to a function of this type is there.
+        unsafe { self.context.as_ptr().cast::<u8>().add(place).cast::<F>().read() }
+    }
+
+    /// A completion queue of `n_cqes` slots.
+    pub fn cq(&self, n_cqes: u32) -> Cq {
+        let mut attr = IbvCqInitAttrEx {
+            cqe: n_cqes - 1,
+            cq_context: ptr::null_mut(),
+            channel: ptr::null_mut(),
+            comp_vector: 0,
+            wc_flags: STANDARD_WC_FLAGS,
+            comp_mask: 0,
+            flags: 0,
+            parent_domain: ptr::null_mut(),
+        };
+        // SAFETY: a context; without attributes of direct verbs.
+        let cq =
+            unsafe { (self.library.mlx5dv_create_cq)(self.context.as_ptr(), &mut attr, ptr::null_mut()) };
+        let cq = NonNull::new(cq).expect("a completion queue");
+        // SAFETY: plain integers and addresses.
+        let mut dv: Mlx5dvCq = unsafe { std::mem::zeroed() };
+        let mut object = Mlx5dvObj::default();
+        (object.cq.input, object.cq.output) = (cq.as_ptr().cast(), &mut dv);
+        self.init(&mut object, MLX5DV_OBJ_CQ);
+        assert_eq!((dv.cqe_cnt, dv.cqe_size), (n_cqes, 64));
+        Cq { cq, dv, poll: self.operation(OPS_POLL_CQ), pi: 0 }
+    }
+
+    /// A queue pair, ready to send.
+    pub fn qp(&mut self, send_cq: &Cq, recv_cq: &Cq, options: &QpOptions) -> Qp {
+        // SAFETY: plain integers and addresses.
+        let mut attr: IbvQpInitAttrEx = unsafe { std::mem::zeroed() };
+        attr.send_cq = send_cq.cq.as_ptr().cast();
+        attr.recv_cq = recv_cq.cq.as_ptr().cast();
+        attr.cap = options.caps;
+        attr.qp_type = options.qp_type;
+        attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        attr.pd = self.pd.as_ptr();
+        attr.send_ops_flags = options.send_ops;
+        // SAFETY: objects of this device.
+        let qp =
+            unsafe { (self.library.mlx5dv_create_qp)(self.context.as_ptr(), &mut attr, ptr::null_mut()) };
+        let qp =
+            NonNull::new(qp).unwrap_or_else(|| panic!("no queue pair: {}", std::io::Error::last_os_error()));
+        // What CQEs must say. `mlx5_store_uidx` takes the first free number, but of every 4096 leaves out the last.
+        let user_index = self.n_qps / 4095 * 4096 + self.n_qps % 4095;
+        self.n_qps += 1;
+        // SAFETY: plain integers and addresses.
+        let mut dv: Mlx5dvQp = unsafe { std::mem::zeroed() };
+        let mut object = Mlx5dvObj::default();
+        (object.qp.input, object.qp.output) = (qp.as_ptr(), &mut dv);
+        self.init(&mut object, MLX5DV_OBJ_QP);
+        // SAFETY: a queue pair made with `send_ops_flags`.
+        let ex = NonNull::new(unsafe { (self.library.ibv_qp_to_qp_ex)(qp.as_ptr()) })
+            .expect("the other interface");
+        // SAFETY: a queue pair.
+        let qpn = unsafe { (*qp.as_ptr()).qp_num };
+        let qp = Qp {
+            qp,
+            ex,
+            dv,
+            qpn,
+            user_index,
+            post_send: self.operation(OPS_POST_SEND),
+            post_recv: self.operation(OPS_POST_RECV),
+        };
+        self.connect(&qp);
+        qp
+    }
+
+    /// To RTS. The device checks nothing, but the library keeps the state.
+    fn connect(&self, qp: &Qp) {
+        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+            // SAFETY: plain integers.
+            let mut attr: IbvQpAttr = unsafe { std::mem::zeroed() };
+            attr.qp_state = state;
+            attr.port_num = 1;
+            // SAFETY: a queue pair of this device.
+            let failed = unsafe { (self.library.ibv_modify_qp)(qp.qp.as_ptr(), &mut attr, IBV_QP_STATE) };
+            assert_eq!(failed, 0, "to state {state}");
+        }
+    }
+
+    fn init(&self, object: &mut Mlx5dvObj, kind: u64) {
+        // SAFETY: an object of the library, and room for what it tells of it.
+        let failed = unsafe { (self.library.mlx5dv_init_obj)(object, kind) };
+        assert_eq!(failed, 0, "mlx5dv_init_obj");
+    }
+}
+
+impl Qp {
+    /// Index of the next WQEBB: what the doorbell record says.
+    pub fn pi(&self) -> u16 {
+        // SAFETY: the second word of the queue pair's record.
+        unsafe { self.dv.dbrec.add(1).read_volatile() }.get() as u16
+    }
+
+    /// A completion of the request at `wqe_counter`.
+    pub fn requester_cqe(&self, wqe_counter: u16) -> [u8; 64] {
+        RequesterCqe::new()
+            .with_qpn(Qpn::new(self.qpn))
+            .with_user_index(UserIndex::new(self.user_index))
+            .with_wqe_counter(wqe_counter)
+            .to_bytes()
+    }
+}
+
+impl Cq {
+    fn slot(&self, index: u32) -> *mut u8 {
+        let slot = (index & (self.dv.cqe_cnt - 1)) as usize;
+        // SAFETY: a slot of the ring.
+        unsafe { self.dv.buf.cast::<u8>().add(slot * 64) }
+    }
+
+    /// Writes a CQE as a device would, with the owner bit of the lap.
+    pub fn complete(&mut self, mut cqe: [u8; 64]) {
+        cqe[63] = cqe[63] & !1 | u8::from(self.pi & self.dv.cqe_cnt != 0);
+        // SAFETY: a slot of the ring.
+        unsafe { self.slot(self.pi).cast::<[u8; 64]>().write_volatile(cqe) };
+        self.pi = self.pi.wrapping_add(1);
+    }
+
+    /// Where the `n` newest CQEs are.
+    pub fn newest(&self, n: u32) -> impl Iterator<Item = *const u8> + '_ {
+        (1..=n).map(|i| self.slot(self.pi.wrapping_sub(i)).cast_const())
+    }
+
+    /// Takes completions until there are no more; gives their number.
+    pub fn drain(&self) -> u32 {
+        let (mut wc, mut n) = (IbvWc::default(), 0);
+        // SAFETY: a completion queue and room for one completion.
+        while unsafe { (self.poll)(self.cq.as_ptr().cast(), 1, &mut wc) } == 1 {
+            assert_eq!(wc.status, 0, "{wc:?}");
+            n += 1;
+        }
+        n
+    }
+}
+
+/// Memory at `at`, copied.
+///
+/// # Safety
+/// `len_bytes` at `at` may be read.
+pub unsafe fn read(at: *const c_void, len_bytes: usize) -> Vec<u8> {
+    // SAFETY: promised by the caller.
+    (0..len_bytes).map(|i| unsafe { at.cast::<u8>().add(i).read_volatile() }).collect()
+}

@@ -1,0 +1,64 @@
+//! Runs this program once more with the pretend device under it.
+
+use super::sysfs::Tree;
+use std::{
+    env,
+    ffi::OsStr,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+/// Set in the process that has the device.
+const INSIDE: &str = "MLX5_UVERBS_INSIDE";
+
+/// Whether this process is the one with the device.
+pub fn is_inside() -> bool {
+    env::var_os(INSIDE).is_some()
+}
+
+fn library() -> PathBuf {
+    let own = env::current_exe().expect("path of this program");
+    let found = own.ancestors().skip(1).take(2).map(|folder| folder.join("libmlx5_uverbs.so"));
+    found.into_iter().find(|path| path.is_file()).expect("libmlx5_uverbs.so beside this program")
+}
+
+fn command(tree: &Tree, arguments: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(env::current_exe().expect("path of this program"));
+    command.args(arguments).env(INSIDE, "1").env("LD_PRELOAD", library()).env("SYSFS_PATH", tree.root());
+    // Settings of the user's must not change what is compared.
+    for name in ["MLX5_SINGLE_THREADED", "MLX5_POST_SEND_PREFER_BF", "MLX5_SHUT_UP_BF", "MLX5_CQE_SIZE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// The program with its own arguments; gives its exit code.
+pub fn again() -> i32 {
+    let tree = Tree::new().expect("a temporary folder");
+    let arguments: Vec<_> = env::args_os().skip(1).collect();
+    let status = command(&tree, &arguments).status().expect("this program runs");
+    status.code().unwrap_or(1)
+}
+
+/// One test of a test program; gives what it said. `None` in the process that has the device: there the test
+/// goes on.
+pub fn test(name: &str) -> Option<Output> {
+    if is_inside() {
+        return None;
+    }
+    let tree = Tree::new().expect("a temporary folder");
+    let output = command(&tree, &["--exact", name, "--nocapture", "--test-threads=1"]).output();
+    let output = output.expect("this program runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{:?}\n{stdout}\n{stderr}", output.status);
+    assert!(stdout.contains("test result: ok. 1 passed"), "no test of this name ran: {name}\n{stdout}");
+    print!(
+        "{}",
+        stdout
+            .lines()
+            .filter(|l| l.starts_with("skipped: ") || l.starts_with("- "))
+            .fold(String::new(), |all, l| all + l + "\n")
+    );
+    Some(output)
+}
