@@ -4,7 +4,7 @@
 use crate::{
     Context, Error, Result,
     backend::{
-        pci::{VFIO_DRIVERS, VfioFunction, VfioOptions, VfioUserFunction},
+        pci::{VFIO_DRIVERS, VfioApi, VfioFunction, VfioOptions, VfioUserFunction},
         prm::OpenOptions,
         verbs::VerbsControl,
     },
@@ -25,6 +25,9 @@ use std::{fmt, path::PathBuf, str::FromStr};
 pub enum DeviceName {
     /// `vfio:0000:01:00.0`: a PCI function that is bound to vfio-pci.
     Vfio(PciAddress),
+    /// `vfio-noiommu:0000:01:00.0`: the same without an IOMMU ([`VfioApi::NoIommu`]): nothing keeps the card from any
+    /// memory.
+    VfioNoIommu(PciAddress),
     /// `vfio-user:/run/mlx5.sock`: a function that another process serves there.
     VfioUser(PathBuf),
     /// `verbs:mlx5_0`: a device that its kernel driver keeps, by the name that the kernel's RDMA gives it.
@@ -33,7 +36,8 @@ pub enum DeviceName {
 
 impl DeviceName {
     /// The forms that there are.
-    pub const FORMS: &[&str] = &["vfio:0000:01:00.0", "vfio-user:PATH", "verbs:mlx5_0"];
+    pub const FORMS: &[&str] =
+        &["vfio:0000:01:00.0", "vfio-noiommu:0000:01:00.0", "vfio-user:PATH", "verbs:mlx5_0"];
 
     /// Opens the device. `options` are for devices that are brought up here; the kernel has its own.
     ///
@@ -44,6 +48,10 @@ impl DeviceName {
             Self::Vfio(address) => {
                 let function = VfioFunction::open(*address, &VfioOptions::default())?;
                 Context::open(function, options.clone())
+            }
+            Self::VfioNoIommu(address) => {
+                let vfio = VfioOptions { api: VfioApi::NoIommu, ..VfioOptions::default() };
+                Context::open(VfioFunction::open(*address, &vfio)?, options.clone())
             }
             Self::VfioUser(path) => {
                 let function = VfioUserFunction::connect(path).map_err(|source| {
@@ -61,6 +69,7 @@ impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Vfio(address) => write!(f, "vfio:{address}"),
+            Self::VfioNoIommu(address) => write!(f, "vfio-noiommu:{address}"),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
             Self::Verbs(name) => write!(f, "verbs:{name}"),
         }
@@ -71,10 +80,10 @@ impl FromStr for DeviceName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        let pci = |address: &str| address.parse().map_err(|error| Error::invalid(format!("{error}")));
         match text.split_once(':') {
-            Some(("vfio", address)) => {
-                address.parse().map(Self::Vfio).map_err(|error| Error::invalid(format!("{error}")))
-            }
+            Some(("vfio", address)) => pci(address).map(Self::Vfio),
+            Some(("vfio-noiommu", address)) => pci(address).map(Self::VfioNoIommu),
             Some(("vfio-user", path)) if !path.is_empty() => Ok(Self::VfioUser(path.into())),
             Some(("verbs", name)) if !name.is_empty() => Ok(Self::Verbs(name.into())),
             _ => Err(Error::invalid(format!("`{text}` names no device: write {}", Self::FORMS.join(" or ")))),
@@ -98,8 +107,11 @@ pub fn list(host: &Host) -> Result<Vec<Listed>> {
     let found = found.map_err(|source| Error::os("reading /sys/bus/pci/devices", source))?;
     let listed = found.into_iter().map(|pci| {
         let over_vfio = pci.driver.as_deref().is_some_and(|driver| VFIO_DRIVERS.contains(&driver));
-        let name =
-            if over_vfio { Some(DeviceName::Vfio(pci.address)) } else { verbs_name(host, pci.address) };
+        let name = match over_vfio {
+            true if pci.is_in_noiommu_mode(host) => Some(DeviceName::VfioNoIommu(pci.address)),
+            true => Some(DeviceName::Vfio(pci.address)),
+            false => verbs_name(host, pci.address),
+        };
         Listed { name, pci }
     });
     Ok(listed.collect())
@@ -121,9 +133,9 @@ mod tests {
         assert_eq!(name.to_string(), "vfio:0000:01:00.0");
         let name: DeviceName = "verbs:mlx5_0".parse().unwrap();
         assert_eq!(name, DeviceName::Verbs("mlx5_0".into()));
-        for bad in
-            ["vfio", "vfio:", "vfio:1", "vfio-user:", "verbs:", "mlx5_0", "", "vfio-noiommu:0000:01:00.0"]
-        {
+        let name: DeviceName = "vfio-noiommu:0000:01:00.0".parse().unwrap();
+        assert_eq!(name.to_string(), "vfio-noiommu:0000:01:00.0");
+        for bad in ["vfio", "vfio:", "vfio:1", "vfio-noiommu:1", "vfio-user:", "verbs:", "mlx5_0", ""] {
             let error = bad.parse::<DeviceName>().unwrap_err().to_string();
             assert!(error.contains("write"), "{bad}: {error}");
         }

@@ -169,6 +169,19 @@ fn iommu_off() {
 }
 
 #[test]
+fn noiommu_mode() {
+    let computer = Computer::new();
+    computer.file("sys/kernel/iommu_groups/7/name", "vfio-noiommu\n").file("dev/vfio/noiommu-7", "");
+    let text: String = computer.examine().iter().map(|finding| format!("{finding}\n")).collect();
+    for words in ["no-IOMMU mode is on", "past all protection", "by name: vfio-noiommu:0000:41:00.0"] {
+        assert!(text.contains(words), "`{words}` is not in: {text}");
+    }
+    assert!(!text.contains("PROBLEM") && text.contains("noiommu-7 can be opened"), "{text}");
+    let name = device::list(&computer.host()).unwrap().remove(0).name.unwrap();
+    assert_eq!(name.to_string(), format!("vfio-noiommu:{CARD}"));
+}
+
+#[test]
 fn another_driver() {
     let computer = Computer::new();
     let driver = format!("sys/bus/pci/devices/{CARD}/driver");

@@ -1,6 +1,6 @@
 //! What keeps mlx5 devices from working here, each with what helps.
 
-use super::{Host, PciAddress, PciDevice};
+use super::{Host, NOIOMMU_GROUP, PciAddress, PciDevice};
 use crate::backend::pci::{VFIO_DRIVERS, vfio_problem as problem};
 use std::{
     fmt,
@@ -115,8 +115,16 @@ fn not_mlx5(device: &PciDevice) -> Finding {
 fn iommu(host: &Host) -> Finding {
     let groups = host.names("/sys/kernel/iommu_groups").unwrap_or_default();
     // A folder that is there and cannot be listed tells nothing; functions say more.
+    let name = |group: &String| host.text(&format!("/sys/kernel/iommu_groups/{group}/name"));
+    let n_real = groups.iter().filter(|group| name(group).as_deref() != Some(NOIOMMU_GROUP)).count();
+    if n_real > 0 {
+        return Finding::good(format!("the IOMMU is on: {n_real} groups"));
+    }
     if !groups.is_empty() {
-        return Finding::good(format!("the IOMMU is on: {} groups", groups.len()));
+        return Finding::warning(
+            "the IOMMU is off or absent, and VFIO's no-IOMMU mode is on",
+            "turn the IOMMU on, if the computer has one",
+        );
     }
     let command_line = host.text("/proc/cmdline").unwrap_or_default();
     let off = ["intel_iommu=off", "amd_iommu=off", "iommu=off"]
@@ -142,7 +150,12 @@ fn function(host: &Host, device: &PciDevice) -> Vec<Finding> {
         let (text, remedy) = problem::no_iommu(address);
         return vec![Finding::problem(text, remedy)];
     };
-    if device.driver.as_deref().is_some_and(|driver| VFIO_DRIVERS.contains(&driver)) {
+    let over_vfio = device.driver.as_deref().is_some_and(|driver| VFIO_DRIVERS.contains(&driver));
+    if over_vfio && device.is_in_noiommu_mode(host) {
+        let (text, remedy) = problem::noiommu_mode(address, group);
+        findings.push(Finding::warning(text, remedy));
+        findings.push(may_open(host, &format!("/dev/vfio/noiommu-{group}")));
+    } else if over_vfio {
         let driver = device.driver.as_deref().unwrap_or_default();
         findings.push(Finding::good(format!("{address}, {}, is bound to {driver}", device.model_name())));
         findings.push(match problem::companions_in_use(host, device) {

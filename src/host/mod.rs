@@ -11,6 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// What Linux calls the groups that VFIO makes up in no-IOMMU mode.
+const NOIOMMU_GROUP: &str = "vfio-noiommu";
+
 /// The files in which Linux tells what a computer has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {

@@ -1,6 +1,6 @@
 //! PCI functions, as sysfs tells of them.
 
-use super::Host;
+use super::{Host, NOIOMMU_GROUP};
 use crate::mlx5::pci::VENDOR_ID;
 use std::{fmt, io, str::FromStr};
 
@@ -154,6 +154,12 @@ impl PciDevice {
     /// ConnectX-3 and older are driven by mlx4.
     pub fn is_mlx5(&self) -> bool {
         self.vendor == VENDOR_ID && self.class >> 16 == 2 && self.device >= 0x1011
+    }
+
+    /// Whether its group is one that VFIO makes up in no-IOMMU mode.
+    pub fn is_in_noiommu_mode(&self, host: &Host) -> bool {
+        let name = |group| host.text(&format!("/sys/kernel/iommu_groups/{group}/name"));
+        self.iommu_group.and_then(name).as_deref() == Some(NOIOMMU_GROUP)
     }
 
     /// The other functions in its IOMMU group, with the driver of each.

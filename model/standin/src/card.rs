@@ -17,7 +17,7 @@ use std::{
     ffi::c_int,
     fs::File,
     io,
-    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock},
     thread,
 };
@@ -31,6 +31,9 @@ pub(crate) enum Kind {
     Group(usize),
     /// An opened `/dev/iommu`.
     Iommufd(Arc<Iommufd>),
+    /// `/proc/self/pagemap`, and `/proc/kpageflags`.
+    Pagemap,
+    KpageFlags,
     /// What GROUP_GET_DEVICE_FD gives, and an opened `/dev/vfio/devices/vfioN`, by function.
     Device(usize),
 }
@@ -42,6 +45,8 @@ pub(crate) struct StandIn {
     pub(crate) host: &'static Host,
     pub(crate) devices: Vec<DeviceState>,
     groups: Mutex<Vec<Group>>,
+    /// The tables of physical memory.
+    physical: [OwnedFd; 2],
     descriptors: RwLock<HashMap<Inode, Kind>>,
 }
 
@@ -128,9 +133,21 @@ impl StandIn {
             know(function.bar_fd(), Kind::Device(index));
             devices.push(DeviceState::new(function));
         }
+        let table =
+            |name| descriptor::memfd(name).map_err(|errno| io::Error::from_raw_os_error(errno).to_string());
+        let physical = [table(c"mlx5-pagemap")?, table(c"mlx5-kpageflags")?];
+        know(physical[0].as_fd(), Kind::Pagemap);
+        know(physical[1].as_fd(), Kind::KpageFlags);
         // SAFETY: a function of the right type, which lives as long as this library.
         unsafe { libc::atexit(report) };
-        Ok(Self { model, host, devices, groups: Mutex::new(groups), descriptors: RwLock::new(descriptors) })
+        Ok(Self {
+            model,
+            host,
+            devices,
+            groups: Mutex::new(groups),
+            physical,
+            descriptors: RwLock::new(descriptors),
+        })
     }
 
     /// Which container each group is in.
@@ -174,6 +191,11 @@ impl StandIn {
             return Err(self.host.group_errno);
         }
         descriptor::give_away(device.function.bar_fd())
+    }
+
+    /// Opens a table of physical memory.
+    pub(crate) fn open_physical(&self, table: usize) -> Result<RawFd, c_int> {
+        descriptor::give_away(self.physical[table].as_fd())
     }
 
     /// Opens a group, which one program at a time can.

@@ -1,6 +1,15 @@
 //! A container: an IOMMU for the functions in it, and its ioctls.
 
-use crate::{Answer, card::StandIn, complain, descriptor, give, ioctls::*, take};
+use crate::{
+    Answer,
+    card::StandIn,
+    complain, descriptor, give,
+    group::Group,
+    host::Translation,
+    ioctls::*,
+    physical::{self, HUGE_PAGE_BYTES},
+    take,
+};
 use mlx5_model::mem::{DmaMap, IOVA_RANGES, MAX_MAPPINGS, MapError};
 use std::{
     ffi::c_int,
@@ -8,7 +17,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 use vfio_bindings::bindings::vfio::*;
@@ -23,7 +32,8 @@ const PAGE_MASK: u64 = 0xfff;
 #[derive(Debug)]
 pub(crate) struct Container {
     fd: OwnedFd,
-    has_iommu: AtomicBool,
+    /// As it was set; 0 until then.
+    iommu: AtomicU32,
     /// What is mapped; the functions in the container follow it.
     pub(crate) dma: DmaMap,
 }
@@ -31,7 +41,7 @@ pub(crate) struct Container {
 impl Container {
     pub(crate) fn new() -> Result<Self, c_int> {
         let fd = descriptor::memfd(c"mlx5-vfio-container")?;
-        Ok(Self { fd, has_iommu: AtomicBool::new(false), dma: DmaMap::default() })
+        Ok(Self { fd, iommu: AtomicU32::new(0), dma: DmaMap::default() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -39,14 +49,24 @@ impl Container {
     }
 
     pub(crate) fn has_iommu(&self) -> bool {
-        self.has_iommu.load(Ordering::Relaxed)
+        self.iommu.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether it is for groups of no-IOMMU mode: then all physical memory is the card's.
+    pub(crate) fn is_physical(&self) -> bool {
+        self.iommu.load(Ordering::Relaxed) == VFIO_NOIOMMU_IOMMU
     }
 
     /// As it was when it was opened.
     pub(crate) fn reset(&self) {
-        self.has_iommu.store(false, Ordering::Relaxed);
+        self.iommu.store(0, Ordering::Relaxed);
         self.dma.clear();
     }
+}
+
+/// The container of a group, if that is in no-IOMMU mode.
+fn physical_container((index, group): (usize, &Group)) -> Option<(usize, &Arc<Container>)> {
+    group.container.as_ref().filter(|container| container.is_physical()).map(|container| (index, container))
 }
 
 fn errno(error: MapError) -> c_int {
@@ -85,10 +105,12 @@ impl StandIn {
             GET_API_VERSION => Ok(VFIO_API_VERSION as c_int),
             CHECK_EXTENSION => {
                 let known = [VFIO_DMA_CC_IOMMU, VFIO_UNMAP_ALL];
-                Ok((known.contains(&number) || IOMMU_TYPES.contains(&number)).into())
+                let noiommu = self.host.iommu == Translation::NoIommu && number == VFIO_NOIOMMU_IOMMU;
+                Ok((known.contains(&number) || IOMMU_TYPES.contains(&number) || noiommu).into())
             }
             SET_IOMMU => self.set_iommu(container, number),
             IOMMU_GET_INFO | IOMMU_MAP_DMA | IOMMU_UNMAP_DMA if !container.has_iommu() => Err(libc::EINVAL),
+            IOMMU_GET_INFO | IOMMU_MAP_DMA | IOMMU_UNMAP_DMA if container.is_physical() => Err(libc::ENOTTY),
             // SAFETY: promised by the caller.
             IOMMU_GET_INFO => unsafe { info(container, argument) },
             // SAFETY: promised by the caller.
@@ -106,12 +128,47 @@ impl StandIn {
         if container.has_iommu() || !self.groups().iter().any(|group| group.is_in(container)) {
             return Err(libc::EINVAL);
         }
-        if !IOMMU_TYPES.contains(&iommu) {
-            complain(&format!("VFIO_SET_IOMMU: type {iommu}; this IOMMU is of type 1 or 3"));
+        let types: &[u32] = match self.host.iommu {
+            Translation::NoIommu => &[VFIO_NOIOMMU_IOMMU],
+            _ => &IOMMU_TYPES,
+        };
+        if !types.contains(&iommu) {
+            let types: Vec<_> = types.iter().map(u32::to_string).collect();
+            complain(&format!("VFIO_SET_IOMMU: type {iommu}; this IOMMU is of type {}", types.join(" or ")));
             return Err(libc::ENODEV);
         }
-        container.has_iommu.store(true, Ordering::Relaxed);
+        container.iommu.store(iommu, Ordering::Relaxed);
+        self.memory_came(&physical::all());
         Ok(0)
+    }
+
+    /// Huge pages are there from now on, with these physical addresses: functions in no-IOMMU mode reach them.
+    pub(crate) fn memory_came(&self, pages: &[(u64, NonNull<u8>)]) {
+        let groups = self.groups();
+        for (index, container) in groups.iter().enumerate().filter_map(physical_container) {
+            let members = self.members(index).iter().map(|device| device.function.dma());
+            for map in [&container.dma].into_iter().chain(members) {
+                for &(address, memory) in pages {
+                    // SAFETY: the page stays until it is unmapped, and `memory_went` is called then. Two groups of one
+                    // container come here with the same pages: the second finds them there.
+                    let _ = unsafe { map.map(address, memory, HUGE_PAGE_BYTES as u64, true) };
+                }
+            }
+        }
+    }
+
+    /// Huge pages of these physical addresses are gone.
+    pub(crate) fn memory_went(&self, pages: &[u64]) {
+        let groups = self.groups();
+        for (index, container) in groups.iter().enumerate().filter_map(physical_container) {
+            let members = self.members(index).iter().map(|device| device.function.dma());
+            for map in [&container.dma].into_iter().chain(members) {
+                for &address in pages {
+                    // Not there any more if two groups share the container.
+                    let _ = map.unmap(address, HUGE_PAGE_BYTES as u64);
+                }
+            }
+        }
     }
 
     /// # Safety

@@ -2,11 +2,24 @@
 
 use std::{str::FromStr, sync::OnceLock, time::Duration};
 
+/// What stands between the card and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Translation {
+    /// An IOMMU.
+    Iommu,
+    /// Nothing, and VFIO has no group for the card.
+    Off,
+    /// Nothing, and VFIO makes groups up: no-IOMMU mode.
+    NoIommu,
+}
+
 /// How the computer is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Host {
     /// Whether there is an IOMMU.
-    pub(crate) iommu: bool,
+    pub(crate) iommu: Translation,
+    /// Huge pages of 2 MiB that there are in no-IOMMU mode.
+    pub(crate) huge_pages: usize,
     /// Whether both functions of a card are in one group, or each in its own.
     pub(crate) one_group: bool,
     /// The driver that the functions are bound to; `None` for none.
@@ -30,7 +43,8 @@ pub(crate) struct Host {
 impl Default for Host {
     fn default() -> Self {
         Self {
-            iommu: true,
+            iommu: Translation::Iommu,
+            huge_pages: 256,
             one_group: false,
             driver: Some("vfio-pci".into()),
             viable: true,
@@ -54,7 +68,10 @@ impl FromStr for Host {
             let bad = || format!("`{pair}` is not known");
             let number = || value.parse::<u64>().map_err(|_| bad());
             match (key, value) {
-                ("iommu", "on" | "off") => host.iommu = value == "on",
+                ("iommu", "on") => host.iommu = Translation::Iommu,
+                ("iommu", "off") => host.iommu = Translation::Off,
+                ("iommu", "none") => host.iommu = Translation::NoIommu,
+                ("hugepages", _) => host.huge_pages = number()? as usize,
                 ("groups", "one" | "each") => host.one_group = value == "one",
                 ("driver", "none") => host.driver = None,
                 ("driver", name) if !name.is_empty() => host.driver = Some(name.into()),

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `MLX5_MODEL` | options of the card, as `part=cx6,mtu=4096`; with `bar=mapped` UAR pages may be mapped and are watched, with `bar=trapped` stores to whatever is mapped fault and are exact |
 //! | `MLX5_MODEL_TRACE` | a file that gets the card's trace |
-//! | `MLX5_MODEL_HOST` | what else there is, or is wrong, with the computer: `iommu=off`, `groups=one`, `driver=mlx5_core` or `none`, `viable=no`, `group=busy` or `denied`, `memlock=BYTES`, `vendor=8086`, `iommufd=on`, `unplug=MILLISECONDS`, `reclaim=MILLISECONDS` |
+//! | `MLX5_MODEL_HOST` | what else there is, or is wrong, with the computer: `iommu=off` or `none` (VFIO's no-IOMMU mode, with `hugepages=N`), `groups=one`, `driver=mlx5_core` or `none`, `viable=no`, `group=busy` or `denied`, `memlock=BYTES`, `vendor=8086`, `iommufd=on`, `unplug=MILLISECONDS`, `reclaim=MILLISECONDS` |
 //! | `MLX5_MODEL_PCAP` | a file that gets the packets that the card sends |
 //!
 //! When the process ends, the rules that its driver broke are printed, and `model: N violations`.
@@ -23,6 +23,7 @@
 //! | `card` | the card, and what its descriptors stand for |
 //! | `container`, `group`, `iommufd`, `device`, `irqs` | the ioctls, by kind of descriptor |
 //! | `ioctls` | their numbers |
+//! | `physical` | memory without an IOMMU |
 
 mod card;
 mod container;
@@ -35,6 +36,7 @@ mod iommufd;
 mod irqs;
 mod libc_calls;
 mod listing;
+mod physical;
 mod real;
 mod sysfs;
 

@@ -7,7 +7,7 @@
 
 use crate::{
     card::{self, Kind},
-    device, ioctls, listing,
+    device, ioctls, listing, physical,
     real::real,
     sysfs::{self, Node},
 };
@@ -77,6 +77,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
             Kind::Container(container) => card.container_ioctl(&container, request, argument),
             Kind::Group(index) => card.group_ioctl(index, request, argument),
             Kind::Iommufd(iommufd) => card.iommufd_ioctl(&iommufd, request, argument),
+            Kind::Pagemap | Kind::KpageFlags => Err(libc::ENOTTY),
             Kind::Device(index) => match request {
                 ioctls::DEVICE_BIND_IOMMUFD => card.bind_iommufd(index, argument),
                 ioctls::DEVICE_ATTACH_IOMMUFD_PT => card.attach_iommufd(index, argument),
@@ -171,6 +172,23 @@ fopens! {
     fopen64, c"fopen64";
 }
 
+/// Reads of a descriptor that is ours.
+///
+/// # Safety
+/// `into` has room for `len` bytes.
+unsafe fn read(fd: c_int, into: *mut c_void, len: usize, offset: i64) -> Option<Result<isize, c_int>> {
+    let (card, kind) = card::kind(fd)?;
+    // SAFETY: promised by the caller.
+    let into = || unsafe { std::slice::from_raw_parts_mut(into.cast(), len) };
+    let read = match kind {
+        Kind::Device(index) => card.devices[index].read(into(), offset),
+        Kind::Pagemap => physical::read_pagemap(into(), offset),
+        Kind::KpageFlags => physical::read_flags(into(), offset),
+        _ => return None,
+    };
+    Some(read.map(|n| n as isize))
+}
+
 macro_rules! preads {
     ($($name:ident, $c_name:literal;)*) => { $(
         #[doc = concat!("libc's `", stringify!($name), "`.")]
@@ -179,10 +197,9 @@ macro_rules! preads {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: c_int, into: *mut c_void, len: usize, offset: i64) -> isize {
-            if let Some((card, Kind::Device(index))) = card::kind(fd) {
-                // SAFETY: libc's contract: `len` bytes to write.
-                let into = unsafe { std::slice::from_raw_parts_mut(into.cast(), len) };
-                return answer(card.devices[index].read(into, offset).map(|n| n as isize));
+            // SAFETY: libc's contract: `len` bytes to write.
+            if let Some(read) = unsafe { read(fd, into, len, offset) } {
+                return answer(read);
             }
             real!($c_name, fn(c_int, *mut c_void, usize, i64) -> isize, fd, into, len, offset)
         }
@@ -231,12 +248,9 @@ macro_rules! checked_preads {
             offset: i64,
             room: usize,
         ) -> isize {
-            if len <= room
-                && let Some((card, Kind::Device(index))) = card::kind(fd)
-            {
-                // SAFETY: libc's contract: `len` bytes to write.
-                let into = unsafe { std::slice::from_raw_parts_mut(into.cast(), len) };
-                return answer(card.devices[index].read(into, offset).map(|n| n as isize));
+            // SAFETY: libc's contract: `len` bytes to write.
+            if len <= room && let Some(read) = unsafe { read(fd, into, len, offset) } {
+                return answer(read);
             }
             real!(
                 $c_name, fn(c_int, *mut c_void, usize, i64, usize) -> isize,
@@ -270,6 +284,12 @@ macro_rules! mmaps {
                 $c_name, fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void,
                 addr, len, protection, flags, fd, offset
             );
+            if physical::concerns(flags) {
+                return physical::map(len, protection, flags).unwrap_or_else(|errno| {
+                    let _: c_int = answer(Err(errno));
+                    libc::MAP_FAILED
+                });
+            }
             let ours = if fd >= 0 { card::kind(fd) } else { None };
             let Some((card, Kind::Device(index))) = ours else { return map(protection) };
             let device = &card.devices[index];
@@ -353,5 +373,6 @@ pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     device::unmapped(addr.addr(), len);
+    physical::unmapped(addr.addr(), len);
     real!(c"munmap", fn(*mut c_void, usize) -> c_int, addr, len)
 }

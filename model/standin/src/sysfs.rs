@@ -3,7 +3,7 @@
 
 use crate::{
     card, complain, descriptor,
-    host::{Host, host},
+    host::{Host, Translation, host},
 };
 use mlx5_direct::mlx5::pci::VENDOR_ID;
 use std::{
@@ -19,6 +19,8 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 const GROUPS: &str = "/sys/kernel/iommu_groups/";
 const VFIO: &str = "/dev/vfio/";
 const IOMMUFD: &str = "/dev/iommu";
+const PAGEMAP: &str = "/proc/self/pagemap";
+const KPAGEFLAGS: &str = "/proc/kpageflags";
 
 /// PCI address of function `index`.
 pub(crate) fn address(index: usize) -> String {
@@ -40,6 +42,9 @@ pub(crate) enum Node {
     Iommufd,
     /// `/dev/vfio/devices/vfioN`, by function.
     Cdev(usize),
+    /// `/proc/self/pagemap` in no-IOMMU mode, and `/proc/kpageflags`.
+    Pagemap,
+    KpageFlags,
     /// The folder of a function.
     Folder,
     /// A folder that can be listed, and what is in it.
@@ -58,6 +63,10 @@ pub(crate) fn node(path: &CStr) -> Option<Node> {
     if path == IOMMUFD {
         return host().is_ok_and(|host| host.iommufd).then_some(Node::Iommufd);
     }
+    if path == PAGEMAP || path == KPAGEFLAGS {
+        let node = if path == PAGEMAP { Node::Pagemap } else { Node::KpageFlags };
+        return host().is_ok_and(|host| host.iommu == Translation::NoIommu).then_some(node);
+    }
     if !path.starts_with(VFIO) && !path.starts_with(DEVICES) && !path.starts_with(GROUPS) {
         return None;
     }
@@ -73,16 +82,27 @@ pub(crate) fn node(path: &CStr) -> Option<Node> {
             let index = index.parse().ok().filter(|index| *index < n_functions)?;
             return host.iommufd.then_some(Node::Cdev(index));
         }
+        let name = match host.iommu {
+            Translation::Iommu => name,
+            Translation::NoIommu => name.strip_prefix("noiommu-")?,
+            Translation::Off => return None,
+        };
         let index = name.parse::<u32>().ok()?.checked_sub(FIRST_GROUP)? as usize;
         let n_groups = if host.one_group { 1 } else { n_functions };
-        return (host.iommu && index < n_groups).then_some(Node::Group(index));
+        return (index < n_groups).then_some(Node::Group(index));
     }
     if let Some(path) = path.strip_prefix(GROUPS) {
         let (number, name) = path.split_once('/')?;
         let number = number.parse::<u32>().ok()?;
-        let members = (0..n_functions).filter(|index| host.iommu && group(&host, *index) == number);
+        let has_groups = host.iommu != Translation::Off;
+        let members = (0..n_functions).filter(|index| has_groups && group(&host, *index) == number);
         let members: Vec<_> = members.map(address).collect();
-        return (name == "devices" && !members.is_empty()).then_some(Node::Listing(members));
+        return match name {
+            _ if members.is_empty() => None,
+            "devices" => Some(Node::Listing(members)),
+            "name" if host.iommu == Translation::NoIommu => Some(Node::File("vfio-noiommu\n".into())),
+            _ => None,
+        };
     }
     let path = path.strip_prefix(DEVICES)?;
     if path.is_empty() {
@@ -104,7 +124,7 @@ pub(crate) fn node(path: &CStr) -> Option<Node> {
         "class" => text("0x020000"),
         "current_link_speed" | "max_link_speed" => text("16.0 GT/s PCIe"),
         "current_link_width" | "max_link_width" => text("16"),
-        "iommu_group" if host.iommu => {
+        "iommu_group" if host.iommu != Translation::Off => {
             Node::Link(format!("../../../kernel/iommu_groups/{}", group(&host, index)))
         }
         "vfio-dev" if host.iommufd => Node::Listing(vec![format!("vfio{index}")]),
@@ -133,6 +153,8 @@ impl Node {
             Self::Group(index) => card::open()?.open_group(*index),
             Self::Iommufd => card::open()?.open_iommufd(),
             Self::Cdev(index) => card::open()?.open_cdev(*index),
+            Self::Pagemap => card::open()?.open_physical(0),
+            Self::KpageFlags => card::open()?.open_physical(1),
             Self::File(text) => {
                 let mut file = File::from(descriptor::memfd(c"mlx5-sysfs")?);
                 let written = file.write_all(text.as_bytes()).and_then(|()| file.rewind());
@@ -154,7 +176,7 @@ impl Node {
         match self {
             Self::Container | Self::Group(_) | Self::Iommufd | Self::Cdev(_) => Ok(libc::S_IFCHR | 0o600),
             Self::Folder | Self::Link(_) | Self::Listing(_) => Ok(libc::S_IFDIR | 0o755),
-            Self::File(_) => Ok(libc::S_IFREG | 0o444),
+            Self::File(_) | Self::Pagemap | Self::KpageFlags => Ok(libc::S_IFREG | 0o444),
             Self::Missing => Err(libc::ENOENT),
         }
     }

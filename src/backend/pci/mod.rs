@@ -56,6 +56,12 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Who knows physical addresses, if no IOMMU translates for the function: it is given those, of huge pages only,
+    /// and `iova_ranges`, `dma_map` and `dma_unmap` are not called.
+    fn physical_memory(&self) -> Option<&dyn PhysicalMemory> {
+        None
+    }
+
     /// Lets the function reach `len_bytes` of memory at `memory` through address `iova`. `file` is what is
     /// mapped there, from its first byte on, if the memory is a file's.
     ///
@@ -98,6 +104,12 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     fn is_stepped(&self) -> bool {
         false
     }
+}
+
+/// Where this process's memory is in the computer's.
+pub trait PhysicalMemory {
+    /// Physical address of the huge page of 2 MiB that starts at address `page` of this process. An error if none does.
+    fn address_of(&self, page: usize) -> io::Result<u64>;
 }
 
 /// Pages of BAR0 in this process, unmapped on drop.

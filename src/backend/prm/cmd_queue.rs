@@ -124,7 +124,7 @@ impl CommandQueue {
             )));
         }
         let entries = dma.alloc(PAGE_BYTES, PAGE_BYTES)?;
-        let iova = entries.iova();
+        let iova = entries.address_of(0);
         let slots = (0..n_slots).map(|_| Mailboxes::new(&dma).map(Mutex::new)).collect::<Result<_>>()?;
         function.bar_write32(regs::CMDQ_ADDR_H, (iova >> 32) as u32);
         function.bar_write32(regs::CMDQ_ADDR_L_SZ, iova as u32);

@@ -63,7 +63,7 @@ impl Layout {
     }
 
     pub(super) fn dbr_addr(&self) -> u64 {
-        self.region.iova() + self.record_offset as u64
+        self.region.address_of(self.record_offset)
     }
 
     pub(super) fn part(&self, offset_bytes: usize, len_bytes: usize) -> QueueMemory {

@@ -64,7 +64,7 @@ impl Mailboxes {
     pub(super) fn address(&self, chain: Chain) -> u64 {
         match chain.n_blocks {
             0 => 0,
-            _ => self.region().iova() + (chain.first_block * MAILBOX_ALIGN_BYTES) as u64,
+            _ => self.region().address_of(chain.first_block * MAILBOX_ALIGN_BYTES),
         }
     }
 

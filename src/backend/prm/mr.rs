@@ -16,9 +16,6 @@ use std::sync::{
     atomic::{AtomicU8, Ordering},
 };
 
-/// Largest device page for a memory region: 1 GiB.
-const MAX_LOG_PAGE: u32 = 30;
-
 /// Present bits of a translation entry: the device may read and write the page. What a key allows is in its
 /// context.
 const MTT_READ_WRITE: u64 = 3;
@@ -54,9 +51,8 @@ impl PrmControl {
                 "{len_bytes} bytes from start address 0x{start_addr:x} pass the end of 64-bit addresses"
             )));
         }
-        // The largest page that is not larger than the region: few translations, whatever its size. The
-        // I/O address then has to agree with the start address modulo that page.
-        let log_page = len_bytes.ilog2().clamp(PAGE_BYTES.ilog2(), MAX_LOG_PAGE);
+        // The I/O address has to agree with the start address modulo the device's page.
+        let log_page = core.dma.log_page_size(&params.memory, start_addr);
         let page_bytes = 1_u64 << log_page;
         let residue = start_addr & (page_bytes - 1) & !(PAGE_BYTES as u64 - 1);
         let region = core.dma.map(Arc::clone(&params.memory), page_bytes, residue)?;

@@ -137,7 +137,7 @@ impl FirmwarePages {
     }
 
     fn give_chunk(&self, cmd: &CommandQueue, owner: Owner, region: DmaRegion) -> Result<()> {
-        let chunk = region.iova();
+        let chunk = region.address_of(0);
         let pages: Vec<u64> = region.pages(region.memory().len_bytes(), PAGE_BYTES).collect();
         let list: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
         // Held from before the command: if its outcome stays unknown, firmware may use the memory.

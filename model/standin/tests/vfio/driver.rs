@@ -14,6 +14,7 @@ use mlx5_direct::{
 };
 use std::{
     fs::{self, File},
+    ptr::NonNull,
     time::{Duration, Instant},
 };
 
@@ -191,6 +192,56 @@ fn by_iommufd() {
     }
 }
 
+/// No-IOMMU mode: physical addresses, of huge pages that do not lie in a row.
+#[test]
+fn without_iommu() {
+    const NAMES: [&str; 2] = ["vfio-noiommu:0000:01:00.0", "vfio-noiommu:0000:01:00.1"];
+    let said = on_host("driver::without_iommu", "ports=2", "iommu=none", || {
+        // Only if asked for by name.
+        refused(FIRST, &["no-IOMMU group 5555", "past all protection", NAMES[0]]);
+        let listed = device::list(&Host::default()).expect("list");
+        let names: Vec<_> =
+            listed.iter().filter_map(|device| Some(device.name.as_ref()?.to_string())).collect();
+        assert!(NAMES.iter().all(|name| names.iter().any(|listed| listed == name)), "{names:?}");
+        for events in [false, true] {
+            let contexts = NAMES.map(|name| open(name).expect("open"));
+            assert_eq!(contexts[0].name(), NAMES[0]);
+            traffic([&contexts[0], &contexts[1]], events);
+            let [first, second] = contexts;
+            first.close().map_err(|(_, error)| error).expect("close");
+            traffic([&second, &second], events);
+        }
+    });
+    assert!(clean(&said), "{said}");
+}
+
+/// Memory that may move is not given to a card that no IOMMU stands before.
+#[test]
+fn without_iommu_only_huge_pages() {
+    let said = on_host("driver::without_iommu_only_huge_pages", "", "iommu=none", || {
+        let context = open("vfio-noiommu:0000:01:00.0").expect("open");
+        let pd = context.alloc_pd().expect("pd");
+        let mut memory = vec![0_u8; 1 << 16];
+        let base = NonNull::new(memory.as_mut_ptr()).expect("memory");
+        // SAFETY: it is refused, and outlives the call.
+        let error =
+            unsafe { pd.reg_mr(base, memory.len(), Access::LOCAL_WRITE) }.expect_err("must be refused");
+        for word in ["not in a huge page", "alloc_mr"] {
+            assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
+        }
+        traffic([&context, &context], false);
+    });
+    assert!(clean(&said), "{said}");
+}
+
+#[test]
+fn without_iommu_no_huge_pages() {
+    on_host("driver::without_iommu_no_huge_pages", "", "iommu=none,hugepages=0", || {
+        let text = open("vfio-noiommu:0000:01:00.0").expect_err("must be refused").to_string();
+        assert!(text.contains("vm.nr_hugepages"), "{text}");
+    });
+}
+
 /// Without being asked for: chosen where it is, and its errors are as clear as the group's.
 #[test]
 fn iommufd_is_chosen() {
@@ -250,6 +301,8 @@ misuse! {
     group_denied: "group=denied", FIRST, ["/dev/vfio/5555 does not open", "Permission denied", "chown"];
     file_denied: "iommufd=on,group=denied", FIRST, ["/dev/vfio/devices/vfio0 does not open", "chown"];
     file_busy: "iommufd=on,group=busy", FIRST, ["/dev/vfio/devices/vfio0 does not open", "fuser -v"];
+    noiommu_with_iommu: "", "vfio-noiommu:0000:01:00.0", ["is in IOMMU group 5555", "vfio:0000:01:00.0"];
+    noiommu_off: "iommu=off", "vfio-noiommu:0000:01:00.0", ["no group of no-IOMMU mode", "enable_unsafe_noiommu_mode"];
     group_not_viable: "viable=no", FIRST, ["group 5555 of 0000:01:00.0 is not viable", "vfio-pci"];
 }
 

@@ -1,6 +1,12 @@
-//! The two ways to an IOMMU, as one.
+//! The ways to an IOMMU, and the one past it, as one.
 
-use super::{VfioApi, iommufd, iommufd::Iommufd, type1::Type1};
+use super::{
+    VfioApi,
+    container::{Container, Translation},
+    iommufd,
+    iommufd::Iommufd,
+    type1::Type1,
+};
 use crate::{
     Error, Result,
     host::{Host, PciDevice},
@@ -12,6 +18,8 @@ use std::{fs::File, io, ops::RangeInclusive, ptr::NonNull};
 pub(super) enum Iommu {
     Type1(Type1),
     Iommufd(Iommufd),
+    /// No-IOMMU mode: the functions reach all memory, by its physical addresses.
+    None(Container),
 }
 
 impl Iommu {
@@ -21,6 +29,9 @@ impl Iommu {
             VfioApi::Auto => iommufd::device_path(host, device).is_some(),
             VfioApi::Group => false,
             VfioApi::Iommufd => true,
+            VfioApi::NoIommu => {
+                return Container::open(host, device, group, Translation::None).map(Self::None);
+            }
         };
         if by_iommufd {
             match Iommufd::open() {
@@ -29,13 +40,14 @@ impl Iommu {
                 other => return other.map(Self::Iommufd),
             }
         }
-        Type1::open(host, device, group).map(Self::Type1)
+        Container::open(host, device, group, Translation::Type1)
+            .map(|container| Self::Type1(Type1(container)))
     }
 
     /// Opens a function of the group.
     pub(super) fn device(&self, host: &Host, device: &PciDevice) -> Result<File> {
         match self {
-            Self::Type1(type1) => type1.device(device.address),
+            Self::Type1(Type1(container)) | Self::None(container) => container.device(device.address),
             Self::Iommufd(iommufd) => {
                 let path = iommufd::device_path(host, device).ok_or_else(|| {
                     Error::host(
@@ -54,6 +66,7 @@ impl Iommu {
         match self {
             Self::Type1(type1) => type1.iova(),
             Self::Iommufd(iommufd) => iommufd.iova(),
+            Self::None(_) => Ok((Vec::new(), 4096)),
         }
     }
 
@@ -65,6 +78,7 @@ impl Iommu {
             Self::Type1(type1) => unsafe { type1.map(iova, memory, len_bytes) },
             // SAFETY: promised by the caller.
             Self::Iommufd(iommufd) => unsafe { iommufd.map(iova, memory, len_bytes) },
+            Self::None(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -73,6 +87,7 @@ impl Iommu {
         match self {
             Self::Type1(type1) => type1.unmap(iova, len_bytes),
             Self::Iommufd(iommufd) => iommufd.unmap(iova, len_bytes),
+            Self::None(_) => Ok(0),
         }
     }
 }

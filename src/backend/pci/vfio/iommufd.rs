@@ -2,8 +2,9 @@
 //! (`/dev/vfio/devices/vfioN`). Linux 6.6 and later.
 
 use super::{
+    container,
     ioctl::{self, call},
-    problem, type1,
+    problem,
 };
 use crate::{
     Error, Result,
@@ -104,7 +105,7 @@ pub(super) fn device_path(host: &Host, device: &PciDevice) -> Option<String> {
 impl Iommufd {
     /// Makes an address space.
     pub(super) fn open() -> Result<Self> {
-        let file = type1::open(IOMMU).map_err(|source| problem::open(IOMMU, source))?;
+        let file = container::open(IOMMU).map_err(|source| problem::open(IOMMU, source))?;
         let mut alloc = IoasAlloc { size: size::<IoasAlloc>(), ..IoasAlloc::default() };
         // SAFETY: this ioctl takes an `iommu_ioas_alloc`.
         let made = unsafe { call(file.as_fd(), ioctl::IOAS_ALLOC, (&raw mut alloc).cast()) };
@@ -114,7 +115,7 @@ impl Iommufd {
 
     /// Opens a function at `path` and attaches it.
     pub(super) fn device(&self, host: &Host, device: &PciDevice, path: &str) -> Result<File> {
-        let file = type1::open(path).map_err(|source| problem::open(path, source))?;
+        let file = container::open(path).map_err(|source| problem::open(path, source))?;
         let mut bind = BindIommufd {
             argsz: size::<BindIommufd>(),
             iommufd: self.file.as_raw_fd(),

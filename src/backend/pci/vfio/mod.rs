@@ -3,9 +3,10 @@
 //! | room | what is in it |
 //! |---|---|
 //! | `group` | the IOMMU group as this process has it, shared by functions in it |
-//! | `iommu` | an address space, made in one of two ways: |
-//! | `type1` | container and group, by `/dev/vfio/vfio` |
+//! | `iommu` | an address space, made in one of these ways: |
+//! | `container`, `type1` | container and group, by `/dev/vfio/vfio` |
 //! | `iommufd` | `/dev/iommu`, and a file for each device |
+//! | `container`, `pagemap` | none: physical addresses, if asked for by name |
 //! | `region` | BAR0 and config space |
 //! | `irqs` | MSI-X |
 //! | `ioctl` | numbers, calls, capability chains |
@@ -14,21 +15,24 @@
 //! Registers are read and written by system calls, not through a mapping: a kernel that has turned a device's memory
 //! off answers those with an error, where a mapped access would end the process by SIGBUS.
 
+mod container;
 mod group;
 mod ioctl;
 mod iommu;
 mod iommufd;
 mod irqs;
+mod pagemap;
 pub(crate) mod problem;
 mod region;
 mod type1;
 
-use super::{BarMapping, EventFd, PciFunction};
+use super::{BarMapping, EventFd, PciFunction, PhysicalMemory};
 use crate::{
     Error, Result, doorbell,
     host::{Host, PciAddress, PciDevice},
 };
 use group::Membership;
+use pagemap::Pagemap;
 use region::{Bar0, Region};
 use std::{
     fs::File,
@@ -61,6 +65,9 @@ pub enum VfioApi {
     Group,
     /// iommufd: `/dev/iommu`, `/dev/vfio/devices/vfioN`.
     Iommufd,
+    /// A group of VFIO's no-IOMMU mode: `/dev/vfio/noiommu-N`. The device reaches all memory of the computer, and so
+    /// does whoever programs it. Takes root, and huge pages for all memory that the device shall reach.
+    NoIommu,
 }
 
 /// How a function is opened over VFIO.
@@ -92,6 +99,8 @@ pub struct VfioFunction {
     /// Readable when the kernel wants the device back.
     release_requests: Option<EventFd>,
     has_reset: bool,
+    /// In no-IOMMU mode.
+    pagemap: Option<Pagemap>,
     membership: Membership,
 }
 
@@ -114,13 +123,24 @@ impl VfioFunction {
             let (text, remedy) = problem::other_driver(&found);
             return Err(Error::host(text, remedy, None));
         }
-        let Some(group) = found.iommu_group else {
-            let (text, remedy) = problem::no_iommu(address);
-            return Err(Error::host(text, remedy, None));
+        let without_iommu = options.api == VfioApi::NoIommu;
+        let group = match found.iommu_group {
+            None if without_iommu => return Err(problem::no_noiommu_group(address)),
+            None => {
+                let (text, remedy) = problem::no_iommu(address);
+                return Err(Error::host(text, remedy, None));
+            }
+            Some(group) if found.is_in_noiommu_mode(host) => {
+                if !without_iommu {
+                    let (text, remedy) = problem::noiommu_mode(address, group);
+                    return Err(Error::host(text, remedy, None));
+                }
+                group
+            }
+            Some(group) if without_iommu => return Err(problem::has_iommu(address, group)),
+            Some(group) => group,
         };
-        if host.text(&format!("/sys/kernel/iommu_groups/{group}/name")).as_deref() == Some("vfio-noiommu") {
-            return Err(problem::noiommu_mode(address, group));
-        }
+        let pagemap = without_iommu.then(Pagemap::open).transpose()?;
         let (membership, device) = Membership::open(host, &found, group, options.api)?;
         let failed = |what: &'static str| move |source| Error::os(format!("{address}: {what}"), source);
         let mut info =
@@ -144,6 +164,7 @@ impl VfioFunction {
             n_vectors: vectors as u16,
             has_reset: info.flags & VFIO_DEVICE_FLAGS_RESET != 0,
             device,
+            pagemap,
             membership,
         }))
     }
@@ -156,7 +177,8 @@ impl VfioFunction {
 
 impl PciFunction for VfioFunction {
     fn name(&self) -> String {
-        format!("vfio:{}", self.address)
+        let kind = if self.pagemap.is_some() { "vfio-noiommu" } else { "vfio" };
+        format!("{kind}:{}", self.address)
     }
 
     fn config_read(&self, offset: u16, bytes: &mut [u8]) -> io::Result<()> {
@@ -192,6 +214,10 @@ impl PciFunction for VfioFunction {
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<u64>> {
         self.membership.ranges()
+    }
+
+    fn physical_memory(&self) -> Option<&dyn PhysicalMemory> {
+        self.pagemap.as_ref().map(|pagemap| pagemap as _)
     }
 
     unsafe fn dma_map(

@@ -49,14 +49,47 @@ pub(crate) fn no_iommu(address: PciAddress) -> (String, &'static str) {
 }
 
 /// The group is one of VFIO's no-IOMMU mode.
-pub(super) fn noiommu_mode(address: PciAddress, group: u32) -> Error {
-    Error::host(
+pub(crate) fn noiommu_mode(address: PciAddress, group: u32) -> (String, String) {
+    (
         format!(
-            "{address} is in no-IOMMU group {group}: its DMA would go to physical addresses, past all protection, \
-             and this driver gives it I/O virtual ones"
+            "{address} is in no-IOMMU group {group}: its DMA goes to physical addresses, past all protection"
         ),
-        "turn on the IOMMU and vfio's enable_unsafe_noiommu_mode off",
+        format!(
+            "turn on the IOMMU, and vfio's enable_unsafe_noiommu_mode off; or, if you trust card and program with \
+             all memory, ask for it by name: vfio-noiommu:{address} (VfioApi::NoIommu)"
+        ),
+    )
+}
+
+/// No-IOMMU mode is asked for, and the group is a real one.
+pub(super) fn has_iommu(address: PciAddress, group: u32) -> Error {
+    Error::host(
+        format!("{address} is in IOMMU group {group}, and no-IOMMU mode was asked for"),
+        format!("use its protection: vfio:{address}"),
         None,
+    )
+}
+
+/// The kernel has no no-IOMMU mode, or it is off.
+pub(super) fn no_noiommu(source: Option<io::Error>) -> Error {
+    Error::host("the kernel offers no no-IOMMU mode to VFIO", NOIOMMU_ON, source)
+}
+
+/// How no-IOMMU mode is turned on. The kernel makes a group when the driver is bound.
+const NOIOMMU_ON: &str = "use a kernel with CONFIG_VFIO_NOIOMMU; as root: modprobe vfio enable_unsafe_noiommu_mode=1, and \
+    bind the function to vfio-pci again";
+
+/// No-IOMMU mode is asked for, and the function is in no group at all.
+pub(super) fn no_noiommu_group(address: PciAddress) -> Error {
+    Error::host(format!("{address} is in no group of no-IOMMU mode"), NOIOMMU_ON, None)
+}
+
+/// A file that tells physical addresses does not open.
+pub(super) fn physical(path: &str, source: io::Error) -> Error {
+    Error::host(
+        format!("{path} does not open, which tells physical addresses for no-IOMMU mode"),
+        "run as root, on a kernel with CONFIG_PROC_PAGE_MONITOR",
+        source,
     )
 }
 
@@ -136,7 +169,7 @@ pub(super) fn not_viable(host: &Host, device: &PciDevice, number: u32) -> Error 
 }
 
 /// The kernel has no type 1 IOMMU.
-pub(super) fn no_type1(source: impl Into<Option<io::Error>>) -> Error {
+pub(super) fn no_type1(source: Option<io::Error>) -> Error {
     Error::host("the kernel offers no type 1 IOMMU to VFIO", "as root: modprobe vfio_iommu_type1", source)
 }
 
