@@ -8,9 +8,10 @@ use crate::{
 };
 use mlx5_devices::{OpenError, Target};
 use mlx5_direct::{
-    Context,
+    Context, CqAttr, QpInit,
     backend::{LinkLayer, PhysState, PortState},
     device::{self, DeviceName, Listed},
+    doorbell::Sharing,
     host::{
         Host,
         doctor::{Finding, Severity, examine},
@@ -91,7 +92,7 @@ pub(crate) fn doctor(args: &Doctor, out: &mut impl Write) -> Result<(), Failure>
             let mut findings = Vec::new();
             if let Target::Cards(names) = text.parse()? {
                 for name in names {
-                    if let DeviceName::Vfio(address) = name {
+                    if let DeviceName::Vfio(address) | DeviceName::VfioNoIommu(address) = name {
                         findings.extend(examine(&Host::default(), Some(address)));
                     }
                 }
@@ -138,6 +139,7 @@ fn examine_open(context: &Context) -> Vec<Finding> {
     if let Err(error) = context.health() {
         findings.push(Finding::problem(format!("{name}: {error}"), "reset the function, and open it again"));
     }
+    findings.push(doorbells(context));
     for number in 1..=attr.phys_port_cnt {
         let port = match context.port(number) {
             Ok(port) => port,
@@ -167,4 +169,35 @@ fn examine_open(context: &Context) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// How queue pairs ring: makes one to see.
+fn doorbells(context: &Context) -> Finding {
+    let name = context.name();
+    let made = || {
+        let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqAttr::default())?);
+        pd.create_qp(&QpInit::default(), &cq, &cq)
+    };
+    let mut qp = match made() {
+        Ok(qp) => qp,
+        Err(error) => {
+            return Finding::problem(format!("{name}: no queue pair can be made: {error}"), "as it says");
+        }
+    };
+    let queue = qp.send_queue();
+    match (queue.sharing(), queue.blue_flame_max_wqebbs()) {
+        (Sharing::Shared, _) => Finding::warning(
+            format!(
+                "{name}: queue pairs have no BlueFlame registers of their own: they ring shared ones, by 8 bytes"
+            ),
+            "if the device has BlueFlame: end programs that hold many queue pairs of it, and take MLX5_SHUT_UP_BF out of \
+             the environment; small messages cost one DMA read more until then",
+        ),
+        (Sharing::Exclusive, 0) => Finding::good(format!(
+            "{name}: a queue pair has a doorbell register of its own, without BlueFlame"
+        )),
+        (Sharing::Exclusive, n) => Finding::good(format!(
+            "{name}: a queue pair has a doorbell register of its own, with BlueFlame for requests of up to {n} WQEBBs"
+        )),
+    }
 }

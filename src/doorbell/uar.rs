@@ -120,6 +120,11 @@ pub struct UarRegister {
 unsafe impl Send for UarRegister {}
 
 impl UarRegister {
+    /// Whether others ring it too.
+    pub fn sharing(&self) -> Sharing {
+        if self.turn == 0 { Sharing::Shared } else { Sharing::Exclusive }
+    }
+
     /// Most bytes that a BlueFlame may carry: half the register, or 0 where BlueFlame is refused.
     pub fn blue_flame_max_bytes(&self) -> usize {
         if self.write_combining { self.turn } else { 0 }

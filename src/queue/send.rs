@@ -2,7 +2,7 @@
 
 use super::{Completion, PostError, PostList, QueueId, RetireError, Retired, completion::Owner};
 use crate::{
-    doorbell::{DoorbellMode, DoorbellRecord, UarRegister},
+    doorbell::{DoorbellMode, DoorbellRecord, Sharing, UarRegister},
     mlx5::ids::{Qpn, UserIndex},
     wqe::{CompletionMode, FenceMode, MAX_WQEBBS, WQEBB_BYTES},
 };
@@ -232,6 +232,11 @@ impl SendQueue {
     /// Most WQEBBs of a single request that BlueFlame carries to the device; 0 if it is not used.
     pub fn blue_flame_max_wqebbs(&self) -> u32 {
         self.blue_flame_max_wqebbs
+    }
+
+    /// Whether others ring its doorbell register too, so that BlueFlame cannot be used.
+    pub fn sharing(&self) -> Sharing {
+        self.register.sharing()
     }
 
     /// WQEBBs posted and not yet retired.

@@ -188,3 +188,12 @@ fn help_and_version() {
     assert_eq!(bare.code, Some(2));
     assert!(bare.stderr.contains("pingpong"), "{bare:?}");
 }
+
+/// The doctor opens the device, and tells how its queue pairs ring.
+#[test]
+fn doctor_of_the_software_card() {
+    let with = ok("doctor --device model");
+    assert!(with.contains("is active: 100 Gb/s") && with.contains("with BlueFlame for requests"), "{with}");
+    let without = ok("doctor --device model:bf=off");
+    assert!(without.contains("no BlueFlame registers of their own"), "{without}");
+}
