@@ -53,5 +53,5 @@ pub use {
     error::{Error, Gone, Result},
     mr::{Mr, RawMr},
     pd::Pd,
-    qp::{Connection, Qp, QpInit},
+    qp::{Connection, Qp, QpInit, UcQp, UdQp},
 };

@@ -1,10 +1,11 @@
 //! Protection domains.
 
 use crate::{
-    Access, Context, Cq, Error, Mr, Qp, QpInit, Result,
+    Access, Context, Cq, Error, Mr, Qp, QpInit, Result, UcQp, UdQp,
     backend::{QpParts, dma::PageSize},
     doorbell::DoorbellMode,
     mlx5::ids::Pdn,
+    queue::Transport,
 };
 use std::sync::Arc;
 
@@ -64,22 +65,46 @@ impl Pd {
         Qp::create(self, init, send_cq, recv_cq)
     }
 
+    /// Makes an unreliable-connection queue pair in state RST.
+    pub fn create_uc_qp(&self, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<UcQp> {
+        Qp::create(self, init, send_cq, recv_cq)
+    }
+
+    /// Makes a queue pair for datagrams, in state RST.
+    pub fn create_ud_qp(&self, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<UdQp> {
+        Qp::create(self, init, send_cq, recv_cq)
+    }
+
+    /// Makes a queue pair of a transport that the type tells, in state RST.
+    pub fn create_qp_of<T: Transport>(&self, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp<T>> {
+        Qp::create(self, init, send_cq, recv_cq)
+    }
+
     /// A queue pair that the control path has made or [taken in](crate::backend::verbs::VerbsControl::import_qp), in
     /// whatever state.
     ///
     /// # Errors
-    /// What the device says when it is asked for the state.
+    /// [`Error::InvalidArgument`] if it is of another transport than `T`, and what the device says when it is asked for
+    /// the state.
     ///
     /// # Safety
     /// `parts` are those of a queue pair of this device that uses `send_cq` and `recv_cq`. Its queues are empty, at index
     /// 0, and nobody else posts to them.
-    pub unsafe fn adopt_qp(
+    pub unsafe fn adopt_qp<T: Transport>(
         &self,
         parts: QpParts,
         doorbell: DoorbellMode,
         send_cq: &Cq,
         recv_cq: &Cq,
-    ) -> Result<Qp> {
+    ) -> Result<Qp<T>> {
+        if parts.service != T::SERVICE {
+            return Err(Error::invalid(format!(
+                "queue pair {} is of transport {}, and is taken for one of {}",
+                parts.qpn,
+                parts.service,
+                T::SERVICE
+            )));
+        }
         // SAFETY: the caller's promise.
         let mut qp = unsafe { Qp::adopt(self, parts, doorbell, send_cq, recv_cq) };
         qp.refresh()?;

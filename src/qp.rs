@@ -1,18 +1,23 @@
-//! Queue pairs: reliable connection.
+//! Queue pairs.
+
+mod connect;
+mod datagram;
+
+pub use connect::Connection;
 
 use crate::{
     Context, Cq, Error, Mr, Pd, QpAddress, Result,
-    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts},
+    backend::{AddressVector, LinkLayer, PortAttr, QpAttr, QpModify, QpParams, QpParts},
     doorbell::{DoorbellMode, DoorbellRecord},
     mlx5::{
         be::Be32,
-        context::{Mtu, QpState},
+        context::{QpState, ServiceType},
         ids::{Psn, Qpn, UserIndex},
     },
     mr::Registration,
     queue::{
-        Completion, Lease, LeaseSlice, PostError, PostList, QueueId, RecvList, RecvQueue, RecvQueueParts,
-        RetireError, Retired, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts, Sge,
+        Completion, Lease, LeaseSlice, PostError, PostList, QueueId, Rc, RecvList, RecvQueue, RecvQueueParts,
+        RetireError, Retired, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts, Sge, Transport, Uc, Ud,
     },
 };
 use std::sync::Arc;
@@ -47,49 +52,8 @@ impl Default for QpInit {
     }
 }
 
-/// How two queue pairs are connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connection {
-    /// Own port, from 1.
-    pub port: u8,
-    /// Own entry in the GID table; `None` for the [usual one](Context::usual_gid_index).
-    pub gid_index: Option<u8>,
-    /// What the peer may do.
-    pub access: Access,
-    /// Payload of a packet; `None` for the largest that both ports can carry.
-    pub path_mtu: Option<Mtu>,
-    /// Own READs and atomics outstanding at once.
-    pub max_rd_atomic: u8,
-    /// READs and atomics of the peer outstanding at once.
-    pub max_dest_rd_atomic: u8,
-    /// Local ack timeout: 4.096 µs × 2^n, 0 to 31; 0 waits for ever.
-    pub timeout: u8,
-    /// Retries after a timeout or a sequence error, 0 to 7.
-    pub retry_cnt: u8,
-    /// Retries after RNR, 0 to 7; 7 retries for ever.
-    pub rnr_retry: u8,
-    /// Pause that an RNR NAK asks for, code 0 to 31.
-    pub min_rnr_timer: u8,
-}
-
-impl Default for Connection {
-    fn default() -> Self {
-        Self {
-            port: 1,
-            gid_index: None,
-            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-            path_mtu: None,
-            max_rd_atomic: 16,
-            max_dest_rd_atomic: 16,
-            timeout: 14,
-            retry_cnt: 7,
-            rnr_retry: 7,
-            min_rnr_timer: 12,
-        }
-    }
-}
-
-/// A reliable-connection queue pair.
+/// A queue pair, of transport `T`: [reliable connection](Rc) if nothing is said, [unreliable connection](Uc)
+/// ([`UcQp`]), or [unreliable datagram](Ud) ([`UdQp`]).
 ///
 /// `Send`, not `Sync`: it has one producer. Completions come from the [`Cq`]s that it was made with and are given
 /// to [`retire`](Self::retire), which frees the room of the request and tells its `wr_id`.
@@ -110,14 +74,63 @@ impl Default for Connection {
 /// }
 /// # Ok(()) }
 /// ```
+///
+/// Requests that a transport lacks do not exist:
+/// ```compile_fail,E0599
+/// # use mlx5_direct::{UcQp, queue::{Flags, Remote}};
+/// fn read(qp: &mut UcQp, remote: Remote) {
+///     qp.post_list().rdma_read(1, remote, Flags::SIGNALED);
+/// }
+/// ```
 #[derive(Debug)]
-pub struct Qp {
-    send: SendQueue,
+pub struct Qp<T = Rc> {
+    send: SendQueue<T>,
     recv: RecvQueue,
     psn: Psn,
     state: QpState,
+    /// As it was last moved to; 0 before that.
+    port: u8,
     object: Object,
 }
+
+/// An unreliable-connection queue pair: SEND and RDMA WRITE, of which nobody hears whether they arrived.
+pub type UcQp = Qp<Uc>;
+
+/// A queue pair for datagrams.
+///
+/// ```no_run
+/// # fn f(pd: &mlx5_direct::Pd, cq: &mut mlx5_direct::Cq, peer: &mlx5_direct::QpAddress)
+/// # -> Result<(), Box<dyn std::error::Error>> {
+/// use mlx5_direct::{Access, QpInit, queue::{Flags, Grh}};
+/// const QKEY: u32 = 0x1111_1111;
+/// let mut qp = pd.create_ud_qp(&QpInit::default(), cq, cq)?;
+/// qp.activate(1, QKEY)?;
+/// // The first 40 bytes of what arrives are the network header's.
+/// let mr = pd.alloc_mr(Grh::BYTES + 1024, Access::LOCAL_WRITE)?;
+/// let memory = qp.lease(&mr)?;
+/// qp.post_recv(1, &[memory.slice(0..mr.len_bytes() as u64)])?;
+///
+/// let to_peer = qp.address_handle(&qp.address_to(peer)?, peer.qpn, QKEY)?;
+/// let mut list = qp.post_list();
+/// list.send(2, &to_peer, Flags::SIGNALED)?.inline(b"who is there?")?.finish();
+/// list.ring();
+///
+/// let mut done = cq.poll();
+/// while let Some(wc) = done.next() {
+///     wc.status()?;
+///     qp.retire(&wc)?;
+///     if let Some(source) = wc.source() {
+///         let mut grh = [0; Grh::BYTES];
+///         mr.read(0, &mut grh);
+///         let back = qp.address_handle(&qp.address_from(&source, &grh)?, source.qpn, QKEY)?;
+///         let mut list = qp.post_list();
+///         list.send(3, &back, Flags::SIGNALED)?.inline(b"it is me")?.finish();
+///         list.ring();
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+pub type UdQp = Qp<Ud>;
 
 /// The device's queue pair and all that it refers to. Destroyed before any of it is let go.
 #[derive(Debug)]
@@ -145,10 +158,11 @@ impl Drop for Object {
     }
 }
 
-impl Qp {
+impl<T: Transport> Qp<T> {
     pub(crate) fn create(pd: &Pd, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<Self> {
         let ctx = pd.context();
         let parts = ctx.control().create_qp(&QpParams {
+            service: T::SERVICE,
             pd: pd.pdn(),
             send_cq: send_cq.cqn(),
             recv_cq: recv_cq.cqn(),
@@ -164,8 +178,8 @@ impl Qp {
     }
 
     /// # Safety
-    /// `parts` are those of a queue pair of this device that uses `send_cq` and `recv_cq`. Its queues are empty, at index
-    /// 0, and nobody else posts to them.
+    /// `parts` are those of a queue pair of this device, of transport `T`, that uses `send_cq` and `recv_cq`. Its queues
+    /// are empty, at index 0, and nobody else posts to them.
     pub(crate) unsafe fn adopt(
         pd: &Pd,
         parts: QpParts,
@@ -185,7 +199,7 @@ impl Qp {
         };
         let (send, recv) = object.queues(doorbell);
         let psn = Psn::new(0x1000 + nth.get() * 0x101);
-        Self { send, recv, psn, state: QpState::RST, object }
+        Self { send, recv, psn, state: QpState::RST, port: 0, object }
     }
 
     /// Number of the queue pair.
@@ -204,8 +218,9 @@ impl Qp {
         &self.object.pd
     }
 
-    /// State as last [moved to](Self::modify). The device moves a queue pair to ERR by itself when a request
-    /// fails; [`query`](Self::query) asks it.
+    /// State as last [moved to](Self::modify). The device moves a queue pair by itself when a request fails: to ERR, or
+    /// to SQER when a send fails that nobody acknowledges, from where RTS can be reached again.
+    /// [`query`](Self::query) asks it.
     pub fn state(&self) -> QpState {
         self.state
     }
@@ -231,11 +246,11 @@ impl Qp {
     }
 
     /// The send queue.
-    pub fn send_queue(&mut self) -> &mut SendQueue {
+    pub fn send_queue(&mut self) -> &mut SendQueue<T> {
         &mut self.send
     }
 
-    pub(crate) fn sends(&self) -> &SendQueue {
+    pub(crate) fn sends(&self) -> &SendQueue<T> {
         &self.send
     }
 
@@ -254,11 +269,18 @@ impl Qp {
     /// [`Error::Transition`] names what is missing, before the device is asked.
     pub fn modify(&mut self, modify: &QpModify) -> Result<()> {
         let control = self.object.context().control();
-        // The device moves a queue pair to ERR by itself, and from there the way on is another.
-        if self.state != QpState::RST && control.query_qp(self.qpn())?.state == QpState::ERR {
-            self.state = QpState::ERR;
+        // The device moves a queue pair to these by itself, and from there the way on is another.
+        if self.state != QpState::RST {
+            let state = control.query_qp(self.qpn())?.state;
+            if matches!(state, QpState::ERR | QpState::SQER) {
+                self.state = state;
+            }
         }
         control.modify_qp(self.qpn(), modify)?;
+        if let Some(port) = modify.port {
+            self.port = port;
+            self.limit_datagrams()?;
+        }
         self.moved(modify.to);
         Ok(())
     }
@@ -282,10 +304,19 @@ impl Qp {
                 self.recv.reset();
             }
             QpState::INIT | QpState::RTR => self.open(false),
-            // In ERR all that is posted comes back flushed.
-            QpState::RTS | QpState::ERR => self.open(true),
+            // In ERR and SQER all that is posted comes back flushed.
+            QpState::RTS | QpState::SQER | QpState::ERR => self.open(true),
             _ => {}
         }
+    }
+
+    /// A datagram is one packet.
+    fn limit_datagrams(&mut self) -> Result<()> {
+        if T::SERVICE == ServiceType::UD {
+            let port = self.object.context().port(self.port)?;
+            self.send.set_limits(self.object.send_limits(port.active_mtu.bytes().unwrap_or(0)));
+        }
+        Ok(())
     }
 
     /// Lets requests be posted: receives, or both. A queue that was made without room takes none in any state.
@@ -299,7 +330,7 @@ impl Qp {
         }
     }
 
-    /// What a peer has to know to [connect](Self::connect) to this queue pair over `port`, at an entry of its GID
+    /// What a peer has to know to [connect](Qp::connect) to this queue pair, or to send it datagrams, over `port`, at an entry of its GID
     /// table or at the [usual one](Context::usual_gid_index).
     pub fn address(&self, port: u8, gid_index: impl Into<Option<u8>>) -> Result<QpAddress> {
         let ctx = self.object.context();
@@ -310,42 +341,20 @@ impl Qp {
         Ok(QpAddress { qpn, psn, gid: gid.gid, mac: gid.mac, lid: attr.lid, mtu })
     }
 
-    /// Connects to the queue pair `peer`, on whatever host: moves from RST over INIT and RTR to RTS.
-    ///
-    /// The peer does the same; the first request may go when it has reached RTR. [`QpAddress`] shows how two hosts
-    /// tell each other.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for an address that packets cannot be sent to, by name, before the device is
-    /// asked; the queue pair may be in INIT then.
-    pub fn connect(&mut self, peer: &QpAddress, how: &Connection) -> Result<()> {
-        self.modify(&QpModify {
-            pkey_index: Some(0),
-            port: Some(how.port),
-            access: Some(how.access),
-            ..QpModify::to(QpState::INIT)
-        })?;
-        self.modify(&self.rtr(peer, how)?)?;
-        self.modify(&QpModify {
-            timeout: Some(how.timeout),
-            retry_cnt: Some(how.retry_cnt),
-            rnr_retry: Some(how.rnr_retry),
-            sq_psn: Some(self.psn),
-            max_rd_atomic: Some(how.max_rd_atomic),
-            ..QpModify::to(QpState::RTS)
-        })
-    }
-
-    fn rtr(&self, peer: &QpAddress, how: &Connection) -> Result<QpModify> {
-        let ctx = self.object.context();
-        let port = ctx.port(how.port)?;
-        let sgid_index = how.gid_index.unwrap_or(port.link_layer.usual_gid_index());
+    /// The way to `peer` over a port, from an entry of its GID table.
+    fn way_to(
+        &self,
+        peer: &QpAddress,
+        port_num: u8,
+        port: &PortAttr,
+        sgid_index: u8,
+    ) -> Result<AddressVector> {
         // Inside one InfiniBand subnet LIDs are enough, and packets 40 bytes shorter.
         let subnet = |gid: &[u8; 16]| gid.first_chunk::<8>().copied();
         let by_lid = port.link_layer == LinkLayer::InfiniBand
-            && subnet(&ctx.gid(how.port, sgid_index.into())?.gid) == subnet(&peer.gid);
-        let ah = AddressVector {
-            port: how.port,
+            && subnet(&self.object.context().gid(port_num, sgid_index.into())?.gid) == subnet(&peer.gid);
+        Ok(AddressVector {
+            port: port_num,
             sgid_index,
             dgid: if by_lid { [0; 16] } else { peer.gid },
             dmac: peer.mac,
@@ -356,15 +365,6 @@ impl Qp {
             flow_label: 0,
             udp_sport: None,
             force_loopback: false,
-        };
-        Ok(QpModify {
-            ah: Some(ah),
-            path_mtu: Some(how.path_mtu.unwrap_or(Mtu(port.active_mtu.0.min(peer.mtu.0)))),
-            dest_qp_num: Some(peer.qpn),
-            rq_psn: Some(peer.psn),
-            max_dest_rd_atomic: Some(how.max_dest_rd_atomic),
-            min_rnr_timer: Some(how.min_rnr_timer),
-            ..QpModify::to(QpState::RTR)
         })
     }
 
@@ -393,7 +393,7 @@ impl Qp {
 
     /// Starts a list of send requests. Nothing of it exists for the device before [`PostList::ring`].
     #[inline(always)]
-    pub fn post_list(&mut self) -> PostList<'_> {
+    pub fn post_list(&mut self) -> PostList<'_, T> {
         self.send.post_list()
     }
 
@@ -436,11 +436,20 @@ impl Qp {
 }
 
 impl Object {
+    /// What a send request may hold, if messages are of so many bytes at most.
+    fn send_limits(&self, max_message_bytes: u32) -> SendLimits {
+        SendLimits {
+            max_sge: u8::try_from(self.parts.max_send_sge).unwrap_or(u8::MAX),
+            max_inline_bytes: u16::try_from(self.parts.max_inline_data.min(max_message_bytes))
+                .unwrap_or(u16::MAX),
+            max_message_bytes,
+        }
+    }
+
     /// The rings, over the memory that `parts` holds.
-    fn queues(&mut self, doorbell: DoorbellMode) -> (SendQueue, RecvQueue) {
+    fn queues<T: Transport>(&mut self, doorbell: DoorbellMode) -> (SendQueue<T>, RecvQueue) {
         let parts = &self.parts;
         let id = QueueId::next();
-        let limit = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
         // Words of the record: receive counter, send counter (`dbrec_qp`).
         let words = parts.record.base().cast::<Be32>();
         // SAFETY: the record has two words, lives as long as `parts`, and is written through these values alone.
@@ -460,11 +469,7 @@ impl Object {
                 record: send_record,
                 register,
                 doorbell,
-                limits: SendLimits {
-                    max_sge: limit(parts.max_send_sge),
-                    max_inline_bytes: u16::try_from(parts.max_inline_data).unwrap_or(u16::MAX),
-                    max_message_bytes: self.pd.context().device().max_msg_size,
-                },
+                limits: self.send_limits(self.context().device().max_msg_size),
             })
         };
         // SAFETY: as above.
@@ -477,7 +482,7 @@ impl Object {
                 log_wq_stride: parts.log_rq_stride_bytes,
                 ledger: std::ptr::NonNull::from(&mut *self.recv_ledger).cast(),
                 record: recv_record,
-                max_sge: limit(parts.max_recv_sge),
+                max_sge: u8::try_from(parts.max_recv_sge).unwrap_or(u8::MAX),
             })
         };
         match parts.user_index {

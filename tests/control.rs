@@ -12,7 +12,7 @@ use mlx5_direct::{
     },
     mlx5::{
         cmd::CmdOpcode,
-        context::{Mtu, QpState},
+        context::{Mtu, QpState, ServiceType},
         ids::{Cqn, Psn, Qpn, UserIndex},
         init_segment::HealthSyndrome,
     },
@@ -46,6 +46,7 @@ impl Bed {
         let cq = CqParams { n_cqes: 100, cqe_bytes: 64, channel: None, ignore_overrun: false };
         let cqn = control.create_cq(&cq).unwrap().cqn;
         let params = QpParams {
+            service: ServiceType::RC,
             pd,
             send_cq: cqn,
             recv_cq: cqn,

@@ -1,7 +1,7 @@
 //! Queue pairs: creation, limits, the state machine. Cases D1 to D6.
 //!
-//! D1 and D2 ask for every transport. There is one here, the reliable connection: the API has no name for another,
-//! so there is nothing that could be asked for and refused.
+//! D1 and D2 ask for every transport. There are RC, UC and UD here: the API has no name for another, so there is nothing
+//! that could be asked for and refused.
 
 mod support;
 
@@ -13,13 +13,27 @@ use mlx5_direct::{
         context::{Mtu, QpState},
         ids::{Psn, Qpn},
     },
-    queue::PostError,
+    queue::{PostError, Rc, Transport, Uc, Ud},
 };
 use std::collections::HashSet;
 use support::*;
 
 #[test]
 fn d1_qp_create_rc() {
+    create_all_sizes::<Rc>();
+}
+
+#[test]
+fn d1_qp_create_uc() {
+    create_all_sizes::<Uc>();
+}
+
+#[test]
+fn d1_qp_create_ud() {
+    create_all_sizes::<Ud>();
+}
+
+fn create_all_sizes<T: Transport>() {
     let model = card("ports=1");
     let ctx = open(&model, 0);
     let pd = ctx.alloc_pd().unwrap();
@@ -38,7 +52,7 @@ fn d1_qp_create_rc() {
                     max_inline_data,
                     ..QpInit::default()
                 };
-                let qp = pd.create_qp(&init, &cq, &cq).unwrap();
+                let qp = pd.create_qp_of::<T>(&init, &cq, &cq).unwrap();
                 let (limits, (send_wr, recv_wr)) = (qp.send_limits(), qp.max_wr());
                 assert!(send_wr >= max_send_wr && recv_wr >= max_recv_wr, "{init:?}");
                 assert!(

@@ -11,14 +11,16 @@ use mlx5_direct::{
         prm::{OpenOptions, PrmControl, Uar},
     },
     mlx5::{
-        context::{Mtu, QpState},
+        context::{Mtu, QpState, ServiceType},
         ids::{Cqn, Pdn, Psn, Qpn, UarIndex, UserIndex},
         uar::BF_OFFSET,
     },
-    wqe::{CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SendOpcode},
+    wqe::{AvSeg, CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SendOpcode},
 };
 use mlx5_model::{Model, Rule};
 use std::{ptr::NonNull, sync::Arc};
+
+const QKEY: u32 = 0x1111_1111;
 
 /// A driver without any of our data path: WQEs, records and doorbells are stored by hand.
 struct Bare {
@@ -85,7 +87,25 @@ impl Bare {
         bare
     }
 
+    /// A queue pair for datagrams, ready to send them to itself.
+    fn datagram() -> Self {
+        let bare = Self::of(ServiceType::UD, 64);
+        let steps = [
+            QpModify { pkey_index: Some(0), port: Some(1), qkey: Some(QKEY), ..QpModify::to(QpState::INIT) },
+            QpModify::to(QpState::RTR),
+            QpModify { sq_psn: Some(Psn::new(1)), ..QpModify::to(QpState::RTS) },
+        ];
+        for step in steps {
+            bare.control.modify_qp(bare.qp.qpn, &step).unwrap();
+        }
+        bare
+    }
+
     fn unconnected(n_cqes: u32) -> Self {
+        Self::of(ServiceType::RC, n_cqes)
+    }
+
+    fn of(service: ServiceType, n_cqes: u32) -> Self {
         let model = support::card("bar=trapped,drive=step");
         let control = PrmControl::open(model.function(0).unwrap(), &OpenOptions::default()).unwrap();
         let pd = control.alloc_pd().unwrap();
@@ -93,6 +113,7 @@ impl Bare {
         let cq_params = CqParams { n_cqes, cqe_bytes: 64, channel: None, ignore_overrun: false };
         let cq = control.create_cq(&cq_params).unwrap();
         let qp_params = QpParams {
+            service,
             pd,
             send_cq: cq.cqn,
             recv_cq: cq.cqn,
@@ -126,6 +147,33 @@ impl Bare {
         wqe[16..32].copy_from_slice(&raddr.to_bytes());
         wqe[32..36].copy_from_slice(&InlineSeg::new().with_inline(true).with_byte_count(16).to_bytes());
         wqe
+    }
+
+    /// A good datagram of 64 bytes: ctrl, address vector, data. 5 segments, 2 WQEBBs.
+    fn datagram_wqe(&self) -> [u8; 128] {
+        let gid = self.control.query_gid(1, 1).unwrap();
+        let av = AvSeg::new()
+            .with_ext(true)
+            .with_qkey(QKEY)
+            .with_dqpn_dctn(self.qp.qpn)
+            .with_rmac(gid.mac)
+            .with_rgid(gid.gid)
+            .with_src_addr_index(1)
+            .with_hop_limit(64);
+        let addr = self.memory.base().addr().get() as u64;
+        let data = DataSeg::new().with_byte_count(64).with_lkey(self.keys.lkey).with_addr(addr);
+        let mut wqe = [0; 128];
+        wqe[..16].copy_from_slice(&self.ctrl(0).with_opcode(SendOpcode::SEND).with_ds(5).to_bytes());
+        wqe[16..64].copy_from_slice(&av.to_bytes());
+        wqe[64..80].copy_from_slice(&data.to_bytes());
+        wqe
+    }
+
+    /// Posts a datagram, as it should be done.
+    fn post_datagram(&self, wqe: [u8; 128]) {
+        store(&self.qp.sq, 0, &wqe);
+        self.record(u32::from(wqe[7]).div_ceil(4));
+        self.ring(*wqe.first_chunk().unwrap());
     }
 
     fn ctrl(&self, index: u16) -> CtrlSeg {
@@ -374,6 +422,46 @@ fn h12_sanitizer_seeded_bugs_blue_flame_differs() {
         poke(bare.qp.register.page(), BF_OFFSET + at, u64::from_ne_bytes(word));
     }
     bare.assert_caught(Rule::BlueFlameMatchesRing);
+}
+
+#[test]
+fn h12_sanitizer_seeded_bugs_none_in_a_datagram() {
+    let bare = Bare::datagram();
+    bare.post_datagram(bare.datagram_wqe());
+    bare.settle();
+    bare.model.assert_clean();
+    // A wrong Q_Key is no mistake that can be seen at the sender: nobody receives it, and the port counts.
+    let bare = Bare::datagram();
+    let mut wqe = bare.datagram_wqe();
+    wqe[16..20].copy_from_slice(&(QKEY ^ 1).to_be_bytes());
+    bare.post_datagram(wqe);
+    bare.settle();
+    assert_eq!(bare.control.query_port(1).unwrap().qkey_viol_cntr, 1);
+    bare.model.assert_clean();
+}
+
+#[test]
+fn h12_sanitizer_seeded_bugs_datagram() {
+    type Spoil = fn(&mut [u8; 128]);
+    let mistakes: [(Rule, Spoil); 7] = [
+        // No address vector, or not all of it.
+        (Rule::DsCoversSegments, |wqe| wqe[7] = 1),
+        (Rule::DsCoversSegments, |wqe| wqe[7] = 3),
+        // The short form; no MAC; an empty entry of the GID table.
+        (Rule::AddressVector, |wqe| wqe[24] = 0),
+        (Rule::AddressVector, |wqe| wqe[36..42].fill(0)),
+        (Rule::SourceAddressSet, |wqe| wqe[44..48].copy_from_slice(&(7u32 << 20).to_be_bytes())),
+        // One byte more than a packet carries.
+        (Rule::MessageWithinLimit, |wqe| wqe[64..68].copy_from_slice(&4097u32.to_be_bytes())),
+        (Rule::OpcodeKnown, |wqe| wqe[3] = SendOpcode::RDMA_WRITE.0),
+    ];
+    for (rule, spoil) in mistakes {
+        let bare = Bare::datagram();
+        let mut wqe = bare.datagram_wqe();
+        spoil(&mut wqe);
+        bare.post_datagram(wqe);
+        bare.assert_caught(rule);
+    }
 }
 
 #[test]

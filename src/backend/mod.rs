@@ -9,6 +9,7 @@ mod gid;
 mod params;
 pub mod pci;
 pub mod prm;
+mod transition;
 mod uar;
 pub mod verbs;
 
@@ -23,6 +24,7 @@ pub use uar::{Register, UarPage};
 use crate::{
     Result,
     mlx5::ids::{Cqn, Lkey, Pdn, Qpn},
+    wqe::AvSeg,
 };
 use dma::{HostMemory, PageSize};
 use std::{fmt, os::fd::BorrowedFd, sync::Arc, time::Duration};
@@ -100,6 +102,10 @@ pub trait Control: Send + Sync + fmt::Debug {
 
     /// Ends a queue pair.
     fn destroy_qp(&self, qpn: Qpn) -> Result<()>;
+
+    /// The way `ah` as datagrams of queue pair `local`, of protection domain `pd`, carry it to `remote`, without a
+    /// Q_Key. The device keeps nothing of it.
+    fn address_vector(&self, pd: Pdn, ah: &AddressVector, local: Qpn, remote: Qpn) -> Result<AvSeg>;
 
     /// Makes a channel through which completion queues wake a sleeper.
     fn create_comp_channel(&self) -> Result<Arc<dyn CompChannel>>;

@@ -5,7 +5,7 @@ use super::{ChannelId, Register, UarPage, dma::HostMemory};
 use crate::{
     Error, Result,
     mlx5::{
-        context::{Mtu, QpState},
+        context::{Mtu, QpState, ServiceType},
         ids::{Cqn, Lkey, Pdn, Psn, Qpn, Rkey, UserIndex},
     },
 };
@@ -181,9 +181,11 @@ pub struct CqParts {
     pub arming: Arc<UarPage>,
 }
 
-/// A queue pair to make: reliable connection.
+/// A queue pair to make.
 #[derive(Debug, Clone)]
 pub struct QpParams {
+    /// Transport: RC, UC or UD.
+    pub service: ServiceType,
     /// Protection domain.
     pub pd: Pdn,
     /// Where send requests complete.
@@ -209,6 +211,8 @@ pub struct QpParams {
 pub struct QpParts {
     /// Its number.
     pub qpn: Qpn,
+    /// Its transport.
+    pub service: ServiceType,
     /// The send queue: `2^log_sq_size` WQEBBs of 64 bytes. Empty if none was asked for.
     pub sq: QueueMemory,
     /// log₂ of its WQEBBs.
@@ -275,6 +279,8 @@ pub struct QpModify {
     pub port: Option<u8>,
     /// What the peer may do (`qp_access_flags`).
     pub access: Option<Access>,
+    /// Q_Key that datagrams must carry.
+    pub qkey: Option<u32>,
     /// Way to the peer.
     pub ah: Option<AddressVector>,
     /// Payload of a packet.
@@ -307,6 +313,7 @@ impl QpModify {
             pkey_index: None,
             port: None,
             access: None,
+            qkey: None,
             ah: None,
             path_mtu: None,
             dest_qp_num: None,
@@ -333,6 +340,8 @@ pub struct QpAttr {
     pub port: u8,
     /// What the peer may do.
     pub access: Access,
+    /// Q_Key that datagrams must carry.
+    pub qkey: u32,
     /// Way to the peer.
     pub ah: AddressVector,
     /// Payload of a packet.

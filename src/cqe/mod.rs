@@ -12,7 +12,7 @@ mod responder;
 pub use error::{CqeSyndrome, ErrorCqe};
 pub use ethernet::{CqeL3HdrType, CqeL4HdrType, EthernetCqe};
 pub use requester::RequesterCqe;
-pub use responder::ResponderCqe;
+pub use responder::{ResponderCqe, RoceL3};
 
 use crate::mlx5::layout::{Desc, Layout, wire_enum};
 
@@ -73,5 +73,12 @@ pub fn layouts() -> &'static [&'static Desc] {
 /// Every enumeration declared here: table name and named values.
 #[allow(clippy::type_complexity)]
 pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
-    &[CqeOpcode::TABLE, CqeFormat::TABLE, CqeSyndrome::TABLE, CqeL3HdrType::TABLE, CqeL4HdrType::TABLE]
+    &[
+        CqeOpcode::TABLE,
+        CqeFormat::TABLE,
+        CqeSyndrome::TABLE,
+        CqeL3HdrType::TABLE,
+        CqeL4HdrType::TABLE,
+        RoceL3::TABLE,
+    ]
 }

@@ -3,7 +3,7 @@
 use super::{CqeFormat, CqeOpcode};
 use crate::mlx5::{
     ids::{Qpn, UserIndex},
-    layout::layout,
+    layout::{layout, wire_enum},
 };
 
 layout! {
@@ -41,5 +41,18 @@ layout! {
         0x3c [1:1] se: bool,
         /// Changes with every lap of the ring: tells a new CQE from an old one.
         0x3c [0:0] owner: bool,
+    }
+}
+
+wire_enum! {
+    /// RoCE: the network header of a packet that was received, in the lower bits of `sl`. The uppermost bit says that UDP
+    /// follows (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*`).
+    pub struct RoceL3(u8), "cqe_roce_l3" {
+        /// RoCE v1.
+        GRH = 0x0,
+        /// RoCE v2 over IPv6.
+        IPV6 = 0x1,
+        /// RoCE v2 over IPv4.
+        IPV4 = 0x2,
     }
 }

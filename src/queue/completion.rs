@@ -1,5 +1,6 @@
 //! One completion, read where it lies.
 
+use super::Source;
 use crate::{
     cqe::{CQE_BYTES, CqeFormat, CqeOpcode, CqeSyndrome},
     mlx5::{
@@ -21,6 +22,9 @@ pub struct Completion<'p> {
 }
 
 // Places of fields that both kinds of CQE have, taken from their declarations.
+const ML_PATH: usize = 0x10;
+const SLID: usize = 0x14;
+const FLAGS_RQPN: usize = 0x18;
 const SRQN_UIDX: usize = 0x20;
 const IMM_INVAL_PKEY: usize = 0x24;
 const BYTE_CNT: usize = 0x2c;
@@ -158,6 +162,21 @@ impl<'p> Completion<'p> {
     #[inline(always)]
     pub fn invalidated_rkey(&self) -> Option<Rkey> {
         (self.opcode() == CqeOpcode::RESP_SEND_INV).then(|| Rkey::new(self.dword::<IMM_INVAL_PKEY>()))
+    }
+
+    /// Who sent a message received: to be answered, if it is a datagram.
+    #[inline]
+    pub fn source(&self) -> Option<Source> {
+        matches!(self.opcode().0, 1..=4).then(|| {
+            let flags_rqpn = self.dword::<FLAGS_RQPN>();
+            Source {
+                qpn: Qpn::new(flags_rqpn),
+                slid: self.dword::<SLID>() as u16,
+                sl: (flags_rqpn >> 24) as u8 & 0xf,
+                path_bits: (self.dword::<ML_PATH>() >> 16) as u8 & 0x7f,
+                grh: flags_rqpn >> 28 & 3 != 0,
+            }
+        })
     }
 
     /// Device clock when the request completed.

@@ -15,6 +15,7 @@
 //! slot is a counter masked to the ring.
 
 mod completion;
+mod datagram;
 mod error;
 mod lease;
 mod poll;
@@ -23,8 +24,10 @@ mod recv;
 mod request;
 mod segment;
 mod send;
+mod transport;
 
 pub use completion::{Completion, CompletionError};
+pub use datagram::{AddressHandle, Grh, Source};
 pub use error::{PostError, RetireError};
 pub use lease::{Lease, LeaseSlice, QueueId};
 pub use poll::{CompletionQueue, CompletionQueueParts, CqeSize, Poll};
@@ -33,6 +36,7 @@ pub use recv::{RecvList, RecvQueue, RecvQueueParts, RecvRequest};
 pub use request::{Atomic, Complete, Gather, Inline, Ready, Request, Scatter, SgeList};
 pub use segment::{Remote, Sge};
 pub use send::{Flags, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts};
+pub use transport::{Connected, Rc, Transport, Uc, Ud};
 
 /// What [`SendQueue::retire`] and [`RecvQueue::retire`] give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! A list of requests under construction: the one way into a send queue.
 
-use super::{Atomic, Flags, Gather, PostError, Ready, Remote, Request, Scatter, SendLedgerEntry, SendQueue};
+use super::{
+    AddressHandle, Atomic, Connected, Flags, Gather, PostError, Rc, Ready, Remote, Request, Scatter,
+    SendLedgerEntry, SendQueue, Transport, Ud,
+};
 use crate::{
     doorbell::before_doorbell_record,
     mlx5::ids::Rkey,
@@ -20,8 +23,8 @@ use crate::{
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing is posted before `ring`"]
-pub struct PostList<'q> {
-    pub(super) queue: &'q mut SendQueue,
+pub struct PostList<'q, T = Rc> {
+    pub(super) queue: &'q mut SendQueue<T>,
     /// First WQEBB of the list, free-running: the queue's `pi`, where the compiler knows that no store to the
     /// ring changes it.
     first: u32,
@@ -35,20 +38,14 @@ pub struct PostList<'q> {
     doorbell: u64,
 }
 
-impl<'q> PostList<'q> {
-    /// An empty list at `pi`, which may grow up to `pi_limit`.
-    #[inline(always)]
-    pub(super) fn new(pi: u32, pi_limit: u32, queue: &'q mut SendQueue) -> Self {
-        Self { queue, first: pi, pi, pi_limit, last: pi, doorbell: 0 }
-    }
-
+impl<'q, T: Connected> PostList<'q, T> {
     /// SEND: a message into the peer's next receive request.
     ///
     /// # Errors
     /// Of this and all other operations: [`QueueFull`](PostError::QueueFull) and
     /// [`WrongState`](PostError::WrongState), with nothing written.
     #[inline(always)]
-    pub fn send(&mut self, wr_id: u64, flags: Flags) -> Result<Request<'_, 'q, Gather>, PostError> {
+    pub fn send(&mut self, wr_id: u64, flags: Flags) -> Result<Request<'_, 'q, Gather, T>, PostError> {
         self.request(SendOpcode::SEND, wr_id, flags, 0, None)
     }
 
@@ -59,19 +56,8 @@ impl<'q> PostList<'q> {
         wr_id: u64,
         imm: u32,
         flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
+    ) -> Result<Request<'_, 'q, Gather, T>, PostError> {
         self.request(SendOpcode::SEND_IMM, wr_id, flags, imm, None)
-    }
-
-    /// SEND that invalidates the peer's key `rkey` when it arrives.
-    #[inline(always)]
-    pub fn send_inval(
-        &mut self,
-        wr_id: u64,
-        rkey: Rkey,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
-        self.request(SendOpcode::SEND_INVAL, wr_id, flags, rkey.get(), None)
     }
 
     /// RDMA WRITE to `remote`.
@@ -81,7 +67,7 @@ impl<'q> PostList<'q> {
         wr_id: u64,
         remote: Remote,
         flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
+    ) -> Result<Request<'_, 'q, Gather, T>, PostError> {
         self.request(SendOpcode::RDMA_WRITE, wr_id, flags, 0, Some(remote))
     }
 
@@ -93,8 +79,35 @@ impl<'q> PostList<'q> {
         remote: Remote,
         imm: u32,
         flags: Flags,
-    ) -> Result<Request<'_, 'q, Gather>, PostError> {
+    ) -> Result<Request<'_, 'q, Gather, T>, PostError> {
         self.request(SendOpcode::RDMA_WRITE_IMM, wr_id, flags, imm, Some(remote))
+    }
+
+    /// Invalidates a key of this queue pair's protection domain: no access through it passes from then on, and its
+    /// memory may be used for something else once this is retired. Takes two WQEBBs.
+    ///
+    /// What is posted next and must see the key gone asks for [`Flags::AFTER_INVALIDATE`] or [`Flags::FENCE`].
+    #[inline(always)]
+    pub fn local_inv(
+        &mut self,
+        wr_id: u64,
+        rkey: Rkey,
+        flags: Flags,
+    ) -> Result<Request<'_, 'q, Ready, T>, PostError> {
+        self.request::<Ready>(SendOpcode::UMR, wr_id, flags, rkey.get(), None)?.free_key()
+    }
+}
+
+impl<'q> PostList<'q, Rc> {
+    /// SEND that invalidates the peer's key `rkey` when it arrives.
+    #[inline(always)]
+    pub fn send_inval(
+        &mut self,
+        wr_id: u64,
+        rkey: Rkey,
+        flags: Flags,
+    ) -> Result<Request<'_, 'q, Gather>, PostError> {
+        self.request(SendOpcode::SEND_INVAL, wr_id, flags, rkey.get(), None)
     }
 
     /// RDMA READ from `remote`. At most 30 pieces of local memory (`MLX5_MAX_SGE_RD`).
@@ -134,24 +147,47 @@ impl<'q> PostList<'q> {
     ) -> Result<Request<'_, 'q, Atomic>, PostError> {
         Ok(self.request(SendOpcode::ATOMIC_FA, wr_id, flags, 0, Some(remote))?.operands(add, 0))
     }
+}
 
-    /// Invalidates a key of this queue pair's protection domain: no access through it passes from then on, and its
-    /// memory may be used for something else once this is retired. Takes two WQEBBs.
+impl<'q> PostList<'q, Ud> {
+    /// SEND: a datagram into the next receive request of the queue pair that `to` names. It is one packet: as long as
+    /// the port's MTU allows.
     ///
-    /// What is posted next and must see the key gone asks for [`Flags::AFTER_INVALIDATE`] or [`Flags::FENCE`].
+    /// # Errors
+    /// As of [all operations](PostList::nop).
     #[inline(always)]
-    pub fn local_inv(
+    pub fn send(
         &mut self,
         wr_id: u64,
-        rkey: Rkey,
+        to: &AddressHandle,
         flags: Flags,
-    ) -> Result<Request<'_, 'q, Ready>, PostError> {
-        self.request::<Ready>(SendOpcode::UMR, wr_id, flags, rkey.get(), None)?.free_key()
+    ) -> Result<Request<'_, 'q, Gather, Ud>, PostError> {
+        Ok(self.request(SendOpcode::SEND, wr_id, flags, 0, None)?.address(to))
+    }
+
+    /// SEND with 32 bits of immediate data, given as the host's integer.
+    #[inline(always)]
+    pub fn send_imm(
+        &mut self,
+        wr_id: u64,
+        to: &AddressHandle,
+        imm: u32,
+        flags: Flags,
+    ) -> Result<Request<'_, 'q, Gather, Ud>, PostError> {
+        Ok(self.request(SendOpcode::SEND_IMM, wr_id, flags, imm, None)?.address(to))
+    }
+}
+
+impl<'q, T: Transport> PostList<'q, T> {
+    /// An empty list at `pi`, which may grow up to `pi_limit`.
+    #[inline(always)]
+    pub(super) fn new(pi: u32, pi_limit: u32, queue: &'q mut SendQueue<T>) -> Self {
+        Self { queue, first: pi, pi, pi_limit, last: pi, doorbell: 0 }
     }
 
     /// Does nothing, in its turn.
     #[inline(always)]
-    pub fn nop(&mut self, wr_id: u64, flags: Flags) -> Result<Request<'_, 'q, Ready>, PostError> {
+    pub fn nop(&mut self, wr_id: u64, flags: Flags) -> Result<Request<'_, 'q, Ready, T>, PostError> {
         self.request(SendOpcode::NOP, wr_id, flags, 0, None)
     }
 
@@ -196,7 +232,7 @@ impl<'q> PostList<'q> {
         flags: Flags,
         imm: u32,
         remote: Option<Remote>,
-    ) -> Result<Request<'_, 'q, K>, PostError> {
+    ) -> Result<Request<'_, 'q, K, T>, PostError> {
         let n_free = self.pi_limit.wrapping_sub(self.pi);
         if n_free == 0 {
             return Err(self.queue.refusal());

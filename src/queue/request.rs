@@ -1,7 +1,7 @@
 //! One send request while it is written: segment after segment, the control segment last.
 
 use super::{
-    Flags, Lease, PostError, PostList, Remote, Sge,
+    AddressHandle, Flags, Lease, PostError, PostList, Rc, Remote, Sge, Transport, Ud,
     segment::{halves, store},
 };
 use crate::{
@@ -48,8 +48,8 @@ mod sealed {
 
 /// Segments before the data.
 #[inline(always)]
-const fn n_header(opcode: SendOpcode) -> u32 {
-    1 + opcode.has_raddr() as u32 + opcode.is_atomic() as u32
+const fn n_header<T: Transport>(opcode: SendOpcode) -> u32 {
+    1 + T::N_AV_SEGMENTS + opcode.has_raddr() as u32 + opcode.is_atomic() as u32
 }
 
 /// Data segments that an operation may have on a queue whose requests may have `max_sge`.
@@ -68,8 +68,8 @@ fn max_sge(opcode: SendOpcode, max_sge: u32) -> u32 {
 /// Dropped before [`finish`](Self::finish) it was never there.
 #[derive(Debug)]
 #[must_use = "a request is in the list only after `finish`"]
-pub struct Request<'l, 'q, K> {
-    list: &'l mut PostList<'q>,
+pub struct Request<'l, 'q, K, T = Rc> {
+    list: &'l mut PostList<'q, T>,
     /// First byte of the WQE: 64-byte aligned.
     start: *mut u8,
     /// Where the next segment (or inline byte) goes.
@@ -89,7 +89,7 @@ pub struct Request<'l, 'q, K> {
     kind: PhantomData<K>,
 }
 
-impl<'l, 'q, K> Request<'l, 'q, K> {
+impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
     /// Starts a WQE at `start`.
     ///
     /// # Safety
@@ -98,7 +98,7 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) unsafe fn new(
-        list: &'l mut PostList<'q>,
+        list: &'l mut PostList<'q, T>,
         start: *mut u8,
         n_free: u32,
         opcode: SendOpcode,
@@ -148,7 +148,7 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
 
     /// Adds the segments of a UMR that makes its key free, whoever it belonged to.
     #[inline(always)]
-    pub(super) fn free_key(mut self) -> Result<Request<'l, 'q, Ready>, PostError> {
+    pub(super) fn free_key(mut self) -> Result<Request<'l, 'q, Ready, T>, PostError> {
         const N_WQEBBS: u32 = 2;
         if self.n_free < N_WQEBBS {
             return Err(PostError::QueueFull);
@@ -187,7 +187,7 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
         let Some(budget_bytes) = self.budget_bytes.checked_sub(sge.len_bytes) else {
             return Err(PostError::MessageTooLong);
         };
-        if self.ds - n_header(self.opcode) >= max_sge(self.opcode, self.list.queue.max_sge) {
+        if self.ds - n_header::<T>(self.opcode) >= max_sge(self.opcode, self.list.queue.max_sge) {
             return Err(PostError::TooManySge);
         }
         if self.ds / 4 >= self.n_free {
@@ -210,7 +210,7 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
 
     /// Copies inline data behind what there is.
     #[inline(always)]
-    fn inline_data(mut self, data: &[u8]) -> Result<Request<'l, 'q, Inline>, PostError> {
+    fn inline_data(mut self, data: &[u8]) -> Result<Request<'l, 'q, Inline, T>, PostError> {
         let room_bytes = self.list.queue.max_inline_bytes - self.n_inline_bytes;
         if data.len() > room_bytes as usize {
             return Err(PostError::InlineTooLong);
@@ -222,8 +222,8 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
         }
         let ring_end = self.list.queue.ring_end;
         if self.n_inline_bytes == 0 {
-            // The header is written last, when the length is known. It is in the first WQEBB.
-            self.at = self.start.wrapping_add(self.ds as usize * SEGMENT_BYTES + InlineSeg::HEADER_BYTES);
+            // The header is written last, when the length is known.
+            self.at = self.inline_header().wrapping_add(InlineSeg::HEADER_BYTES);
         }
         let before_end = ring_end.addr() - self.at.addr();
         // SAFETY: the segments up to `ds` lie in free WQEBBs, and the data in these segments; where they do
@@ -240,8 +240,16 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
         Ok(self.into_kind())
     }
 
+    /// Place of the header of inline data: segment `ds`, since none counts before it is complete. After ctrl and raddr
+    /// that is in the first WQEBB; a datagram's is the first of the second.
     #[inline(always)]
-    fn into_kind<T>(self) -> Request<'l, 'q, T> {
+    fn inline_header(&self) -> *mut u8 {
+        let at = self.start.wrapping_add(self.ds as usize * SEGMENT_BYTES);
+        if self.ds == 4 && at == self.list.queue.ring_end { self.list.queue.ring } else { at }
+    }
+
+    #[inline(always)]
+    fn into_kind<L>(self) -> Request<'l, 'q, L, T> {
         Request {
             list: self.list,
             start: self.start,
@@ -259,7 +267,7 @@ impl<'l, 'q, K> Request<'l, 'q, K> {
     }
 }
 
-impl<'l, 'q, K: Complete> Request<'l, 'q, K> {
+impl<K: Complete, T: Transport> Request<'_, '_, K, T> {
     /// Ends the request: it is in the list now, and posted when the list rings.
     #[inline(always)]
     pub fn finish(mut self) {
@@ -284,16 +292,15 @@ impl<'l, 'q, K: Complete> Request<'l, 'q, K> {
     /// Writes the header of inline data, and counts the segments that they take.
     #[inline(always)]
     fn close_inline(&mut self) {
-        // The header is at segment `ds`; inline data are the first after at most two segments (ctrl, raddr).
         let header =
             InlineSeg::new().with_inline(true).with_byte_count(self.n_inline_bytes as u16).to_bytes();
-        // SAFETY: inside the first WQEBB.
-        unsafe { self.start.add(self.ds as usize * SEGMENT_BYTES).cast::<[u8; 4]>().write(header) };
+        // SAFETY: in one of the request's WQEBBs, since data follow it.
+        unsafe { self.inline_header().cast::<[u8; 4]>().write(header) };
         self.ds += InlineSeg::n_octowords(self.n_inline_bytes as usize) as u32;
     }
 }
 
-impl<'l, 'q, K: SgeList> Request<'l, 'q, K> {
+impl<K: SgeList, T: Transport> Request<'_, '_, K, T> {
     /// Names `len_bytes` of local memory at device address `addr`. Nothing is added for length 0.
     ///
     /// # Errors
@@ -320,22 +327,22 @@ impl<'l, 'q, K: SgeList> Request<'l, 'q, K> {
     }
 }
 
-impl<'l, 'q> Request<'l, 'q, Gather> {
+impl<'l, 'q, T: Transport> Request<'l, 'q, Gather, T> {
     /// Carries `data` in the WQE itself. It may be reused at once.
     ///
     /// # Errors
     /// [`InlineTooLong`](PostError::InlineTooLong), [`QueueFull`](PostError::QueueFull), and
     /// [`MixedInline`](PostError::MixedInline) if the request already names memory.
     #[inline(always)]
-    pub fn inline(self, data: &[u8]) -> Result<Request<'l, 'q, Inline>, PostError> {
-        if self.ds != n_header(self.opcode) {
+    pub fn inline(self, data: &[u8]) -> Result<Request<'l, 'q, Inline, T>, PostError> {
+        if self.ds != n_header::<T>(self.opcode) {
             return Err(PostError::MixedInline);
         }
         self.inline_data(data)
     }
 }
 
-impl Request<'_, '_, Inline> {
+impl<T: Transport> Request<'_, '_, Inline, T> {
     /// Carries more data, behind what there is: it all is one message and one inline segment.
     ///
     /// # Errors
@@ -343,6 +350,17 @@ impl Request<'_, '_, Inline> {
     #[inline(always)]
     pub fn inline(self, data: &[u8]) -> Result<Self, PostError> {
         self.inline_data(data)
+    }
+}
+
+impl<K> Request<'_, '_, K, Ud> {
+    /// Adds the address vector, which ends where the first WQEBB does.
+    #[inline(always)]
+    pub(super) fn address(mut self, to: &AddressHandle) -> Self {
+        for segment in to.segments() {
+            self = self.header(segment);
+        }
+        self
     }
 }
 

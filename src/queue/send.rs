@@ -1,12 +1,14 @@
 //! The send queue: a ring of WQEBBs, a ledger of what was posted, and the credits between them.
 
-use super::{Completion, PostError, PostList, QueueId, RetireError, Retired, completion::Owner};
+use super::{
+    Completion, PostError, PostList, QueueId, Rc, RetireError, Retired, Transport, completion::Owner,
+};
 use crate::{
     doorbell::{DoorbellMode, DoorbellRecord, Sharing, UarRegister},
     mlx5::ids::{Qpn, UserIndex},
     wqe::{CompletionMode, FenceMode, MAX_WQEBBS, WQEBB_BYTES},
 };
-use core::ptr::NonNull;
+use core::{marker::PhantomData, ptr::NonNull};
 
 /// What a request asks beside its operation. The bits are those of the control segment's `fm_ce_se`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,17 +59,21 @@ impl core::ops::BitOr for Flags {
     }
 }
 
-/// `ctrl.ds` counts 63 segments at most, of which up to two come before the data.
-const MAX_SGE: u32 = 63 - 2;
-/// So many bytes, with their header, fill these segments.
-const MAX_INLINE_BYTES: u32 = MAX_SGE * 16 - 4;
+/// Data segments that a request may have: `ctrl.ds` counts 63 segments at most, of which up to two come before the
+/// data, or four of a datagram.
+const fn max_sge<T: Transport>() -> u32 {
+    match T::N_AV_SEGMENTS {
+        0 => 63 - 2,
+        n => 63 - 1 - n,
+    }
+}
 
 /// What one request may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendLimits {
-    /// Pieces of local memory, at most 61; an RDMA READ takes at most 30 of them.
+    /// Pieces of local memory, at most 61 (59 of a datagram); an RDMA READ takes at most 30 of them.
     pub max_sge: u8,
-    /// Bytes of inline data, at most 972.
+    /// Bytes of inline data, at most 972 (940 of a datagram).
     pub max_inline_bytes: u16,
     /// Bytes of a message, at most 2³¹ (`log_max_msg`).
     pub max_message_bytes: u32,
@@ -108,7 +114,7 @@ pub struct SendQueueParts {
 
 /// A send queue: one producer, by type.
 #[derive(Debug)]
-pub struct SendQueue {
+pub struct SendQueue<T = Rc> {
     pub(super) ring: *mut u8,
     pub(super) ring_end: *mut u8,
     pub(super) ledger: *mut SendLedgerEntry,
@@ -128,18 +134,19 @@ pub struct SendQueue {
     pub(super) id: QueueId,
     pub(super) record: DoorbellRecord,
     pub(super) register: UarRegister,
+    transport: PhantomData<T>,
 }
 
 // SAFETY: ring, ledger, record and register are this queue's alone by the contract of `new`.
-unsafe impl Send for SendQueue {}
+unsafe impl<T> Send for SendQueue<T> {}
 
-impl SendQueue {
+impl<T: Transport> SendQueue<T> {
     /// Makes an empty queue that does not accept requests before [`open`](Self::open).
     ///
     /// # Safety
     /// - `ring` and `ledger` are valid for reads and writes for the sizes that [`SendQueueParts`] says, as long as
     ///   the queue lives, and this process reaches them through the queue alone.
-    /// - `record` and `register` are those of the queue pair `qpn`, whose send queue is at index 0.
+    /// - `record` and `register` are those of the queue pair `qpn`, of transport `T`, whose send queue is at index 0.
     /// - The ring's memory is what the device was told it is.
     pub unsafe fn new(parts: SendQueueParts) -> Self {
         let SendQueueParts { qpn, id, ring, log_wq_size, ledger, record, register, doorbell, limits } = parts;
@@ -155,7 +162,7 @@ impl SendQueue {
             DoorbellMode::Auto => register.blue_flame_max_bytes(),
             DoorbellMode::Doorbell => 0,
         };
-        Self {
+        let mut queue = Self {
             ring: ring.as_ptr(),
             // SAFETY: one past the ring.
             ring_end: unsafe { ring.as_ptr().add(n_wqebbs as usize * WQEBB_BYTES) },
@@ -166,14 +173,17 @@ impl SendQueue {
             capacity: 0,
             qpn,
             owner: Owner::qpn(qpn),
-            max_sge: u32::from(limits.max_sge).min(MAX_SGE),
-            max_inline_bytes: u32::from(limits.max_inline_bytes).min(MAX_INLINE_BYTES),
-            max_message_bytes: limits.max_message_bytes.min(1 << 31),
+            max_sge: 0,
+            max_inline_bytes: 0,
+            max_message_bytes: 0,
             blue_flame_max_wqebbs: (blue_flame_max_bytes / WQEBB_BYTES) as u32,
             id,
             record,
             register,
-        }
+            transport: PhantomData,
+        };
+        queue.set_limits(limits);
+        queue
     }
 
     /// Has completions told by the number that software gave the queue pair, not by the queue pair's number: what
@@ -213,6 +223,14 @@ impl SendQueue {
     /// The queue pair's identity, for leases.
     pub fn id(&self) -> QueueId {
         self.id
+    }
+
+    /// Has requests hold no more than `limits` from now on, nor more than a WQE can.
+    pub fn set_limits(&mut self, limits: SendLimits) {
+        self.max_sge = u32::from(limits.max_sge).min(max_sge::<T>());
+        // So many bytes, with their header, fill these segments.
+        self.max_inline_bytes = u32::from(limits.max_inline_bytes).min(max_sge::<T>() * 16 - 4);
+        self.max_message_bytes = limits.max_message_bytes.min(1 << 31);
     }
 
     /// What one request may hold.
@@ -255,7 +273,7 @@ impl SendQueue {
     /// }
     /// ```
     #[inline(always)]
-    pub fn post_list(&mut self) -> PostList<'_> {
+    pub fn post_list(&mut self) -> PostList<'_, T> {
         PostList::new(self.pi, self.ci.wrapping_add(self.capacity), self)
     }
 

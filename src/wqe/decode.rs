@@ -1,6 +1,6 @@
 //! A send WQE taken apart: for error reports, `--explain`, and whoever looks at a ring.
 
-use super::{AtomicSeg, CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode};
+use super::{AtomicSeg, AvSeg, CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode};
 use crate::mlx5::layout::{Desc, Layout};
 use core::fmt;
 
@@ -8,6 +8,7 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodedWqe<'a> {
     bytes: &'a [u8],
+    is_datagram: bool,
 }
 
 /// One segment of a WQE.
@@ -15,6 +16,8 @@ pub struct DecodedWqe<'a> {
 pub enum Segment<'a> {
     /// Always the first.
     Ctrl(CtrlSeg),
+    /// Where a datagram goes.
+    Av(AvSeg),
     /// Where a remote operation goes.
     Raddr(RaddrSeg),
     /// Operands of an atomic.
@@ -48,6 +51,18 @@ pub enum Segment<'a> {
 /// # Errors
 /// The first rule that the WQE breaks, and where.
 pub fn decode(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
+    take_apart(bytes, false)
+}
+
+/// As [`decode`], of a queue pair for datagrams, whose requests have an address vector.
+///
+/// # Errors
+/// The first rule that the WQE breaks, and where.
+pub fn decode_datagram(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
+    take_apart(bytes, true)
+}
+
+fn take_apart(bytes: &[u8], is_datagram: bool) -> Result<DecodedWqe<'_>, DecodeError> {
     let Some(first) = bytes.first_chunk::<SEGMENT_BYTES>() else {
         return Err(DecodeError {
             at_bytes: 0,
@@ -62,10 +77,11 @@ pub fn decode(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
     let Some(bytes) = bytes.get(..need) else {
         return Err(DecodeError { at_bytes: 4, rule: Rule::Truncated { need, have: bytes.len() } });
     };
-    let mut walk = Walk { opcode: ctrl.opcode(), bytes, at_bytes: 0, n_data: 0 };
+    let wqe = DecodedWqe { bytes, is_datagram };
+    let mut walk = wqe.walk();
     while walk.step()?.is_some() {}
     walk.end()?;
-    Ok(DecodedWqe { bytes })
+    Ok(wqe)
 }
 
 impl<'a> DecodedWqe<'a> {
@@ -81,9 +97,15 @@ impl<'a> DecodedWqe<'a> {
         self.bytes
     }
 
+    fn walk(&self) -> Walk<'a> {
+        let opcode = self.ctrl().opcode();
+        let has_av = self.is_datagram && opcode != SendOpcode::NOP;
+        Walk { opcode, has_av, bytes: self.bytes, at_bytes: 0, n_data: 0 }
+    }
+
     /// The segments, in order.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'a>> + use<'a> {
-        let mut walk = Walk { opcode: self.ctrl().opcode(), bytes: self.bytes, at_bytes: 0, n_data: 0 };
+        let mut walk = self.walk();
         core::iter::from_fn(move || walk.step().ok().flatten())
     }
 }
@@ -102,6 +124,7 @@ impl fmt::Display for DecodedWqe<'_> {
         for segment in self.segments() {
             match segment {
                 Segment::Ctrl(s) => explain(f, CtrlSeg::DESC, &s.to_bytes())?,
+                Segment::Av(s) => explain(f, AvSeg::DESC, &s.to_bytes())?,
                 Segment::Raddr(s) => explain(f, RaddrSeg::DESC, &s.to_bytes())?,
                 Segment::Atomic(s) => explain(f, AtomicSeg::DESC, &s.to_bytes())?,
                 Segment::Data(s) => explain(f, DataSeg::DESC, &s.to_bytes())?,
@@ -134,9 +157,10 @@ fn hex(f: &mut fmt::Formatter<'_>, what: &str, bytes: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-/// Walks the segments that an opcode has (RC).
+/// Walks the segments that an opcode has.
 struct Walk<'a> {
     opcode: SendOpcode,
+    has_av: bool,
     bytes: &'a [u8],
     at_bytes: usize,
     /// Data and inline segments so far.
@@ -180,6 +204,14 @@ impl<'a> Walk<'a> {
             let rest = &self.bytes[self.at_bytes..];
             self.at_bytes = self.bytes.len();
             return Ok(Some(Segment::Other(rest)));
+        }
+        if index == 1 && self.has_av {
+            let Some(av) = self.bytes[self.at_bytes..].first_chunk() else {
+                self.at_bytes = self.bytes.len();
+                return Ok(None);
+            };
+            self.at_bytes += av.len();
+            return Ok(Some(Segment::Av(AvSeg::from_bytes(*av))));
         }
         if index == 1 && self.opcode.has_raddr() {
             return Ok(Some(Segment::Raddr(RaddrSeg::from_bytes(self.take()))));
@@ -226,7 +258,7 @@ impl<'a> Walk<'a> {
     fn end(&self) -> Result<(), DecodeError> {
         let ds = self.bytes.len() / SEGMENT_BYTES;
         let min_ds = match self.opcode {
-            opcode if opcode.is_atomic() => 4,
+            opcode if opcode.is_atomic() || self.has_av => 4,
             SendOpcode::RDMA_WRITE | SendOpcode::RDMA_WRITE_IMM | SendOpcode::RDMA_READ => 2,
             _ => 1,
         };
@@ -363,6 +395,24 @@ mod tests {
         assert!(
             matches!(decode(&bytes).unwrap().segments().nth(1), Some(Segment::Other(b)) if b.len() == 32)
         );
+    }
+
+    #[test]
+    fn a_datagram_has_an_address_vector() {
+        let av = AvSeg::new().with_ext(true).with_qkey(0x1111_1111).with_dqpn_dctn(Qpn::new(0x42));
+        let data = DataSeg::new().with_byte_count(8).with_lkey(Lkey::new(9));
+        let mut bytes = wqe(SendOpcode::SEND, 5, &[]);
+        bytes.extend(av.to_bytes());
+        bytes.extend(data.to_bytes());
+        let decoded = decode_datagram(&bytes).unwrap();
+        assert_eq!(decoded.segments().skip(1).collect::<Vec<_>>(), [Segment::Av(av), Segment::Data(data)]);
+        assert!(decoded.to_string().contains("dqpn_dctn"), "{decoded}");
+        decode_datagram(&wqe(SendOpcode::NOP, 1, &[])).unwrap();
+        for ds in [1, 3] {
+            let short = wqe(SendOpcode::SEND, ds, &[[0; 16]; 2]);
+            let rule = decode_datagram(&short).unwrap_err().rule;
+            assert_eq!(rule, Rule::TooShort { opcode: SendOpcode::SEND, ds: ds.into(), min_ds: 4 });
+        }
     }
 
     #[test]

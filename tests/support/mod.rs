@@ -9,7 +9,7 @@ use mlx5_direct::{
     },
     cqe::CqeOpcode,
     mlx5::context::QpState,
-    queue::{CompletionError, Flags, Lease, PostList, Remote},
+    queue::{CompletionError, Connected, Flags, Lease, PostList, Rc, Remote, Source, Transport},
 };
 use mlx5_model::{Bar, Model, config::Drive};
 use mlx5_vfio_user::Service;
@@ -69,13 +69,14 @@ pub struct Done {
     pub imm: Option<u32>,
     pub invalidated_rkey: Option<u32>,
     pub wqe_counter: u16,
+    pub source: Option<Source>,
     pub solicited: bool,
     pub error: Option<CompletionError>,
 }
 
 /// A queue pair with its own memory and completion queue.
-pub struct Side {
-    pub qp: Qp,
+pub struct Side<T = Rc> {
+    pub qp: Qp<T>,
     pub cq: Cq,
     pub mr: Mr,
     pub lease: Lease,
@@ -107,18 +108,25 @@ impl Default for Setup {
 }
 
 impl Side {
-    /// An unconnected side on `ctx`.
+    /// An unconnected side on `ctx`: reliable connection.
     pub fn new(model: &Model, ctx: &Context, setup: &Setup) -> Self {
+        Self::of(model, ctx, setup)
+    }
+}
+
+impl<T: Transport> Side<T> {
+    /// An unconnected side on `ctx`, of whatever transport.
+    pub fn of(model: &Model, ctx: &Context, setup: &Setup) -> Self {
         let pd = ctx.alloc_pd().expect("pd");
         let cq = ctx.create_cq(&setup.cq).expect("cq");
-        let mut qp = pd.create_qp(&setup.init, &cq, &cq).expect("qp");
+        let mut qp = pd.create_qp_of::<T>(&setup.init, &cq, &cq).expect("qp");
         let mr = pd.alloc_mr(setup.mr_bytes, setup.access).expect("mr");
         let lease = qp.lease(&mr).expect("lease");
         Self { qp, cq, mr, lease, pd, ctx: ctx.clone(), model: model.clone() }
     }
 
     /// Writes one request and rings.
-    pub fn post(&mut self, write: impl FnOnce(&mut PostList<'_>, Lease)) {
+    pub fn post(&mut self, write: impl FnOnce(&mut PostList<'_, T>, Lease)) {
         let mut list = self.qp.post_list();
         write(&mut list, self.lease);
         list.ring();
@@ -143,6 +151,7 @@ impl Side {
             imm: wc.imm(),
             invalidated_rkey: wc.invalidated_rkey().map(|key| key.get()),
             wqe_counter: wc.wqe_counter(),
+            source: wc.source(),
             solicited: wc.is_solicited(),
             error: wc.error(),
         })
@@ -211,9 +220,9 @@ impl Side {
 }
 
 /// Two connected sides. Dropped, it checks that no rule of the model was broken.
-pub struct Pair {
-    pub a: Side,
-    pub b: Side,
+pub struct Pair<T = Rc> {
+    pub a: Side<T>,
+    pub b: Side<T>,
     pub model: Model,
 }
 
@@ -225,6 +234,13 @@ impl Pair {
 
     /// As [`new`](Self::new), of these makes.
     pub fn with(options: &str, a: &Setup, b: &Setup) -> Self {
+        Self::of(options, a, b)
+    }
+}
+
+impl<T: Connected> Pair<T> {
+    /// Two connected sides, of whatever transport.
+    pub fn of(options: &str, a: &Setup, b: &Setup) -> Self {
         let model = card(options);
         let (ctx_a, ctx_b) = match model.config().ports {
             1 => {
@@ -233,7 +249,7 @@ impl Pair {
             }
             _ => (open(&model, 0), open(&model, 1)),
         };
-        let (mut side_a, mut side_b) = (Side::new(&model, &ctx_a, a), Side::new(&model, &ctx_b, b));
+        let (mut side_a, mut side_b) = (Side::of(&model, &ctx_a, a), Side::of(&model, &ctx_b, b));
         connect(&mut side_a.qp, &mut side_b.qp, &a.connection, &b.connection);
         Self { a: side_a, b: side_b, model }
     }
@@ -244,7 +260,7 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
+impl<T> Drop for Pair<T> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.model.assert_clean();
@@ -253,7 +269,7 @@ impl Drop for Pair {
 }
 
 /// Connects two queue pairs to each other.
-pub fn connect(a: &mut Qp, b: &mut Qp, how_a: &Connection, how_b: &Connection) {
+pub fn connect<T: Connected>(a: &mut Qp<T>, b: &mut Qp<T>, how_a: &Connection, how_b: &Connection) {
     let to_a = a.address(how_a.port, how_a.gid_index).expect("address");
     let to_b = b.address(how_b.port, how_b.gid_index).expect("address");
     a.connect(&to_b, how_a).expect("connect");

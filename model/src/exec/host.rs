@@ -209,6 +209,8 @@ rules! {
     ReceiveQueueOverrun "receive_queue_overrun",
     /// READ or atomic on a QP whose `log_sra_max` or path allows none.
     NoReadResources "no_read_resources",
+    /// An address vector of the short form, or one that names no station.
+    AddressVector "address_vector",
     /// `src_addr_index` names an empty RoCE address.
     SourceAddressEmpty "source_address_empty",
 }

@@ -14,7 +14,7 @@ use super::{
     wqe::{Piece, SendWqe, for_each_part},
 };
 use crate::wire::{
-    Deth, Opcode, Packet,
+    Deth, LinkHeader, Opcode, Packet,
     packet::{DEFAULT_PKEY, GRH_BYTES},
 };
 use mlx5_direct::{
@@ -165,6 +165,11 @@ impl UdQp {
         self.requester.next_psn = Psn::new(psn.get() + 1);
         // Without a source address nothing is sent; that was reported, and datagrams may be lost.
         let Some(mut headers) = self.courier.headers(host, &config, opcode, psn) else { return Ok(()) };
+        if matches!(headers.link, LinkHeader::Ethernet(link) if link.dest == [0; 6]) {
+            // A card sends it, to nobody.
+            let detail = format_args!("WQE {}: rmac is 00:00:00:00:00:00", wqe.index);
+            host.violation(self.config.qpn, Rule::AddressVector, detail);
+        }
         // The upper bit of the key given says: use the queue pair's own.
         let qkey = if av.qkey() >> 31 != 0 { self.config.qkey } else { av.qkey() };
         headers.deth = Some(Deth { qkey, source_qpn: self.config.source_qpn });

@@ -136,7 +136,7 @@ impl SendWqe {
             reserved::<AvSeg>(av)?;
             let av = AvSeg::from_bytes(*av);
             if !av.ext() {
-                return Err((Rule::WqeReserved, "the address vector is not of the form of 48 bytes".into()));
+                return Err((Rule::AddressVector, "it is not of the form of 48 bytes (ext)".into()));
             }
             self.av = Some(av);
             at += size_of::<AvSeg>();

@@ -39,6 +39,7 @@ impl From<Rule> for strict::Rule {
             Rule::UmrList => Self::UmrListFits,
             Rule::MessageTooLong => Self::MessageWithinLimit,
             Rule::NoReadResources => Self::ReadsAllowed,
+            Rule::AddressVector => Self::AddressVector,
             Rule::SourceAddressEmpty => Self::SourceAddressSet,
         }
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::exec::{QpConfig, QpState};
 use mlx5_direct::mlx5::{
     cmd::{CmdOpcode, Init2rtrQpIn, MboxIn, Qp2errIn},
-    context::Qpc,
+    context::{Qpc, ServiceType},
     ids::Qpn,
 };
 
@@ -275,7 +275,9 @@ impl Function {
             }
             CmdOpcode::INIT2RTR_QP => {
                 let mtu = context.mtu().bytes().ok_or(Refusal::QP_MTU)?;
-                if mtu > self.config.mtu_bytes.into() {
+                // Linux gives datagrams 4096 whatever the port carries.
+                let connected = matches!(context.st(), ServiceType::RC | ServiceType::UC | ServiceType::XRC);
+                if connected && mtu > self.config.mtu_bytes.into() {
                     return Err(Refusal::QP_MTU);
                 }
                 if u16::from(path.src_addr_index()) >= caps::ROCE_TABLE_SIZE {
@@ -302,7 +304,10 @@ impl Function {
         if to == Rst {
             qp.forget_posted();
         }
-        let config = QpConfig { shared, ..qp.config(Qpn::new(number)) };
+        let config = qp.config(Qpn::new(number));
+        // A context may ask for longer packets than the port carries.
+        let mtu_bytes = config.mtu_bytes.min(self.config.mtu_bytes.into());
+        let config = QpConfig { shared, mtu_bytes, ..config };
         self.with_engine(number, |engine, host| engine.set_state(host, to, config));
         self.ready.insert(number);
     }

@@ -4,6 +4,7 @@
 //! queue; one thread watches events and health, another serves the firmware's page requests.
 #![forbid(unsafe_code)]
 
+mod address;
 mod bringup;
 mod channel;
 mod cmd_queue;
@@ -16,17 +17,15 @@ mod mr;
 mod pages;
 mod port;
 mod qp;
-mod qp_state;
 mod regs;
 mod tables;
 mod uar;
 
-pub use qp_state::check_transition;
 pub use uar::Uar;
 
 use super::{
-    AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams, PortAttr,
-    QpAttr, QpModify, QpParams, QpParts, SpecialContexts,
+    AddressVector, AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams,
+    PortAttr, QpAttr, QpModify, QpParams, QpParts, SpecialContexts,
     dma::{DmaRegion, DmaSpace, HostMemory, PageSize},
     pci::PciFunction,
 };
@@ -36,6 +35,7 @@ use crate::{
         cmd::{AllocPdIn, AllocUarIn, Command, DeallocPdIn, DeallocUarIn, QuerySpecialContextsIn},
         ids::{Cqn, Lkey, Pdn, Qpn, UarIndex},
     },
+    wqe::AvSeg,
 };
 use bringup::{Caps, Stage};
 use channel::Vectors;
@@ -326,6 +326,10 @@ impl Control for PrmControl {
 
     fn query_qp(&self, qpn: Qpn) -> Result<QpAttr> {
         self.qp_attr(qpn)
+    }
+
+    fn address_vector(&self, _: Pdn, ah: &AddressVector, local: Qpn, remote: Qpn) -> Result<AvSeg> {
+        self.make_av(ah, local, remote)
     }
 
     fn destroy_qp(&self, qpn: Qpn) -> Result<()> {

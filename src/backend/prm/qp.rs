@@ -1,4 +1,4 @@
-//! Queue pairs: reliable connections.
+//! Queue pairs: made, moved, asked for.
 #![forbid(unsafe_code)]
 
 use super::{
@@ -6,18 +6,19 @@ use super::{
     cmd_queue::{CommandQueue, Lane},
     cq::Layout,
     lock,
-    qp_state::check_transition,
     tables::{QpEntry, take},
 };
 use crate::{
     Error, Result,
-    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, params::at_most},
+    backend::{
+        Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, params::at_most, transition,
+    },
     mlx5::{
         cmd::{
             Command, CreateQpIn, DestroyQpIn, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn,
             Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, Sqerr2rtsQpIn,
         },
-        context::{Ads, AtomicMode, PmState, QpState, Qpc, RqType, ServiceType},
+        context::{Ads, AtomicMode, Mtu, PmState, QpState, Qpc, RqType, ServiceType},
         ids::Qpn,
     },
 };
@@ -25,8 +26,6 @@ use std::sync::Arc;
 
 /// Bytes of a send WQE's basic block.
 const WQEBB_BYTES: u32 = 64;
-/// Control and remote address segments: what precedes the data of every RC request but atomics.
-const REQUEST_BYTES: u32 = 32;
 /// Control, remote address, atomic and one data segment.
 const ATOMIC_BYTES: u32 = 64;
 const DATA_SEG_BYTES: u32 = 16;
@@ -39,8 +38,22 @@ const LOG_ACK_REQ_FREQ: u8 = 8;
 /// Bits of `opt_param_mask`.
 const OPT_RRE_RAE_RWE: u32 = 0x2 | 0x4 | 0x8;
 const OPT_PKEY_INDEX: u32 = 0x10;
+const OPT_Q_KEY: u32 = 0x20;
 const OPT_RNR_TIMEOUT: u32 = 0x40;
 const OPT_PRI_PORT: u32 = 0x1_0000;
+
+/// Bytes of the segments before the data of a transport's requests, atomics not counted.
+fn request_bytes(service: ServiceType) -> Result<u32> {
+    match service {
+        // Control and remote address.
+        ServiceType::RC | ServiceType::UC => Ok(32),
+        // Control and address vector.
+        ServiceType::UD => Ok(64),
+        other => {
+            Err(Error::invalid(format!("queue pairs of transport {other}: there are RC, UC and UD here")))
+        }
+    }
+}
 
 impl PrmControl {
     fn check_qp(&self, params: &QpParams) -> Result<()> {
@@ -58,11 +71,12 @@ impl PrmControl {
     pub(super) fn make_qp(&self, params: &QpParams) -> Result<QpParts> {
         let core = &*self.core;
         self.check_qp(params)?;
+        let request_bytes = request_bytes(params.service)?;
         // Send queue: every request may be of the largest size.
         let inline = (INLINE_HEADER_BYTES + params.max_inline_data).next_multiple_of(DATA_SEG_BYTES);
         let data =
             (params.max_send_sge * DATA_SEG_BYTES).max(if params.max_inline_data > 0 { inline } else { 0 });
-        let wqebbs_per_wqe = (REQUEST_BYTES + data).max(ATOMIC_BYTES).div_ceil(WQEBB_BYTES);
+        let wqebbs_per_wqe = (request_bytes + data).max(ATOMIC_BYTES).div_ceil(WQEBB_BYTES);
         let n_wqebbs = match params.max_send_wr {
             0 => 0,
             n => (n * wqebbs_per_wqe).next_power_of_two(),
@@ -91,7 +105,7 @@ impl PrmControl {
         let log_rq_stride_bytes = stride.ilog2() as u8;
         let has_rq = n_rwqes > 0;
         let context = Qpc::new()
-            .with_st(ServiceType::RC)
+            .with_st(params.service)
             .with_pm_state(PmState::MIGRATED)
             .with_pd(params.pd)
             .with_log_rq_size(log_rq_size)
@@ -112,6 +126,7 @@ impl PrmControl {
         };
         let parts = QpParts {
             qpn,
+            service: params.service,
             sq: layout.part(rq_bytes, sq_bytes),
             log_sq_size,
             rq: layout.part(0, rq_bytes),
@@ -122,9 +137,9 @@ impl PrmControl {
             user_index: (self.attr.cqe_version != 0).then_some(params.user_index),
             max_send_wr: n_wqebbs / wqebbs_per_wqe,
             max_recv_wr: n_rwqes,
-            max_send_sge: (wqebbs_per_wqe * WQEBB_BYTES - REQUEST_BYTES) / DATA_SEG_BYTES,
+            max_send_sge: (wqebbs_per_wqe * WQEBB_BYTES - request_bytes) / DATA_SEG_BYTES,
             max_recv_sge: stride / DATA_SEG_BYTES,
-            max_inline_data: wqebbs_per_wqe * WQEBB_BYTES - REQUEST_BYTES - INLINE_HEADER_BYTES,
+            max_inline_data: wqebbs_per_wqe * WQEBB_BYTES - request_bytes - INLINE_HEADER_BYTES,
         };
         let parts = QpParts {
             max_send_sge: parts.max_send_sge.min(self.attr.max_send_sge),
@@ -142,9 +157,10 @@ impl PrmControl {
         let qp = self.core.tables.qp(qpn)?;
         let mut context = lock(&qp.context);
         let from = qp.state();
-        check_transition(from, modify)?;
+        transition::check(self, context.st(), from, modify)?;
         let next = self.apply(qpn, *context, modify)?;
         let access = if modify.access.is_some() { OPT_RRE_RAE_RWE } else { 0 };
+        let qkey = if modify.qkey.is_some() { OPT_Q_KEY } else { 0 };
         let rnr = if modify.min_rnr_timer.is_some() { OPT_RNR_TIMEOUT } else { 0 };
         let pkey = if modify.pkey_index.is_some() { OPT_PKEY_INDEX } else { 0 };
         let port = if modify.port.is_some() { OPT_PRI_PORT } else { 0 };
@@ -161,23 +177,23 @@ impl PrmControl {
             }
             (QpState::INIT, QpState::INIT) => {
                 let input = Init2initQpIn::request().with_qpn(qpn).with_qpc(next);
-                cmd.call(&input.with_opt_param_mask(access | pkey | port))?;
+                cmd.call(&input.with_opt_param_mask(access | qkey | pkey | port))?;
             }
             (QpState::INIT, _) => {
                 let input = Init2rtrQpIn::request().with_qpn(qpn).with_qpc(next);
-                cmd.call(&input.with_opt_param_mask(access | pkey))?;
+                cmd.call(&input.with_opt_param_mask(access | qkey | pkey))?;
             }
             (QpState::RTR, _) => {
                 let input = Rtr2rtsQpIn::request().with_qpn(qpn).with_qpc(next);
-                cmd.call(&input.with_opt_param_mask(access | rnr))?;
+                cmd.call(&input.with_opt_param_mask(access | qkey | rnr))?;
             }
             (QpState::RTS, _) => {
                 let input = Rts2rtsQpIn::request().with_qpn(qpn).with_qpc(next);
-                cmd.call(&input.with_opt_param_mask(access | rnr))?;
+                cmd.call(&input.with_opt_param_mask(access | qkey | rnr))?;
             }
             _ => {
                 let input = Sqerr2rtsQpIn::request().with_qpn(qpn).with_qpc(next);
-                cmd.call(&input.with_opt_param_mask(access | rnr))?;
+                cmd.call(&input.with_opt_param_mask(access | qkey | rnr))?;
             }
         }
         *context = next;
@@ -185,17 +201,17 @@ impl PrmControl {
         Ok(())
     }
 
-    /// The context with a transition's attributes in it, each within its limits.
+    /// The context with a transition's attributes in it, which are within their limits.
     fn apply(&self, qpn: Qpn, mut context: Qpc, modify: &QpModify) -> Result<Qpc> {
-        let attr = &self.attr;
         let mut path = context.primary_address_path();
         if let Some(port) = modify.port {
-            self.check_port(port)?;
             path.set_vhca_port_num(port);
         }
         if let Some(pkey_index) = modify.pkey_index {
-            at_most("pkey_index", u32::from(pkey_index), u32::from(attr.max_pkeys) - 1)?;
             path.set_pkey_index(pkey_index);
+        }
+        if let Some(qkey) = modify.qkey {
+            context.set_q_key(qkey);
         }
         if let Some(dest) = modify.dest_qp_num {
             context.set_remote_qpn(dest);
@@ -204,14 +220,13 @@ impl PrmControl {
             path = self.address_path(path, ah, qpn, context.remote_qpn())?;
         }
         if let Some(mtu) = modify.path_mtu {
-            let port = modify.ah.map_or(1, |ah| ah.port);
-            let active = self.port_attr(port)?.active_mtu;
-            let bytes = mtu.bytes().ok_or_else(|| {
-                Error::invalid(format!("path_mtu {mtu}: give one of 256, 512, 1024, 2048, 4096"))
-            })?;
-            at_most("path_mtu", bytes, active.bytes().unwrap_or(0))?;
             context.set_mtu(mtu);
             context.set_log_msg_max(self.caps.general.log_max_msg());
+        }
+        if context.st() == ServiceType::UD {
+            // As Linux has it: the port's MTU is what limits a datagram.
+            context.set_mtu(Mtu::MTU_4096);
+            context.set_log_msg_max(12);
         }
         if let Some(psn) = modify.rq_psn {
             context.set_next_rcv_psn(psn);
@@ -220,11 +235,9 @@ impl PrmControl {
             context.set_next_send_psn(psn);
         }
         if let Some(n) = modify.max_dest_rd_atomic {
-            at_most("max_dest_rd_atomic", u32::from(n), u32::from(attr.max_qp_rd_atom))?;
             context.set_log_rra_max(log2_ceil(n));
         }
         if let Some(n) = modify.max_rd_atomic {
-            at_most("max_rd_atomic", u32::from(n), u32::from(attr.max_qp_init_rd_atom))?;
             context.set_log_sra_max(log2_ceil(n));
             context.set_log_ack_req_freq(LOG_ACK_REQ_FREQ);
         }
@@ -232,16 +245,8 @@ impl PrmControl {
             context.set_rre(access.contains(Access::REMOTE_READ));
             context.set_rwe(access.contains(Access::REMOTE_WRITE));
             context.set_rae(access.contains(Access::REMOTE_ATOMIC));
-            let atomics = access.contains(Access::REMOTE_ATOMIC) && attr.atomic_cap;
+            let atomics = access.contains(Access::REMOTE_ATOMIC) && self.attr.atomic_cap;
             context.set_atomic_mode(if atomics { AtomicMode::IB_SPEC } else { AtomicMode(0) });
-        }
-        for (what, value, max) in [
-            ("min_rnr_timer", modify.min_rnr_timer, 31),
-            ("timeout", modify.timeout, 31),
-            ("retry_cnt", modify.retry_cnt, 7),
-            ("rnr_retry", modify.rnr_retry, 7),
-        ] {
-            at_most(what, u32::from(value.unwrap_or(0)), max)?;
         }
         if let Some(code) = modify.min_rnr_timer {
             context.set_min_rnr_nak(code);
@@ -262,39 +267,6 @@ impl PrmControl {
         Ok(context.with_primary_address_path(path))
     }
 
-    fn address_path(&self, path: Ads, ah: &AddressVector, local: Qpn, remote: Qpn) -> Result<Ads> {
-        self.check_port(ah.port)?;
-        at_most("ah.flow_label", ah.flow_label, 0xf_ffff)?;
-        let path = path
-            .with_fl(ah.force_loopback)
-            .with_grh(true)
-            .with_src_addr_index(ah.sgid_index)
-            .with_hop_limit(ah.hop_limit)
-            .with_tclass(ah.traffic_class)
-            .with_flow_label(ah.flow_label)
-            .with_rgid_rip(ah.dgid)
-            .with_vhca_port_num(ah.port);
-        if self.link_layer() == LinkLayer::InfiniBand {
-            at_most("ah.sl", u32::from(ah.sl), 15)?;
-            return Ok(path.with_rlid(ah.dlid).with_sl(ah.sl).with_grh(ah.dgid != [0; 16]));
-        }
-        at_most("ah.sl", u32::from(ah.sl), 7)?;
-        // An empty entry would send packets from nowhere.
-        self.gid_entry(ah.port, u16::from(ah.sgid_index))?;
-        if ah.dmac == [0; 6] || ah.dmac[0] & 1 != 0 {
-            return Err(Error::invalid(format!(
-                "ah.dmac {:02x?} is not the MAC address of one station; give the peer's, or its gateway's",
-                ah.dmac
-            )));
-        }
-        let derived = self.caps.roce.r_roce_min_src_udp_port() | udp_entropy(local, remote);
-        Ok(path
-            .with_rmac(ah.dmac)
-            .with_udp_sport(ah.udp_sport.unwrap_or(derived))
-            .with_eth_prio(ah.sl)
-            .with_dscp(ah.traffic_class >> 2))
-    }
-
     pub(super) fn qp_attr(&self, qpn: Qpn) -> Result<QpAttr> {
         let qp = self.core.tables.qp(qpn)?;
         let context = self.core.cmd.call(&QueryQpIn::request().with_qpn(qpn))?.qpc();
@@ -309,6 +281,7 @@ impl PrmControl {
                 | flag(context.rre(), Access::REMOTE_READ)
                 | flag(context.rwe(), Access::REMOTE_WRITE)
                 | flag(context.rae(), Access::REMOTE_ATOMIC),
+            qkey: context.q_key(),
             ah: AddressVector {
                 port: path.vhca_port_num().max(1),
                 sgid_index: path.src_addr_index(),
@@ -357,14 +330,6 @@ fn end(cmd: &CommandQueue, entry: &QpEntry, qpn: Qpn) -> Result<()> {
 
 fn log2_ceil(n: u8) -> u8 {
     n.max(1).next_power_of_two().trailing_zeros() as u8
-}
-
-/// Spreads connections over paths, as RoCE v2 wants: 14 bits out of both queue pair numbers, the same seen
-/// from either side.
-fn udp_entropy(local: Qpn, remote: Qpn) -> u16 {
-    let mixed = u64::from(local.get()) * u64::from(remote.get());
-    let mixed = mixed ^ (mixed >> 20) ^ (mixed >> 40);
-    (mixed ^ (mixed >> 14)) as u16 & 0x3fff
 }
 
 /// Work requests that a queue can have at most, from the device's limit.

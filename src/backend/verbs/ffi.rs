@@ -172,6 +172,14 @@ pub struct IbvPd {
 
 #[repr(C)]
 #[derive(Debug)]
+pub struct IbvAh {
+    pub context: *mut IbvContext,
+    pub pd: *mut IbvPd,
+    pub handle: u32,
+}
+
+#[repr(C)]
+#[derive(Debug)]
 pub struct IbvTd {
     pub context: *mut IbvContext,
 }

@@ -76,12 +76,12 @@ impl VerbsControl {
         }
     }
 
-    /// A reliable-connection queue pair of the application's, made by verbs or librdmacm: give the parts to
+    /// A queue pair of the application's (RC, UC or UD), made by verbs or librdmacm: give the parts to
     /// [`Pd::adopt_qp`](crate::Pd::adopt_qp). The completion queues that it was made with are ones of this device,
     /// [handed out](Self::raw_cq) or [taken in](Self::import_cq).
     ///
     /// # Errors
-    /// Its completion queues are not known here.
+    /// Its completion queues are not known here, or it is of another type.
     ///
     /// # Safety
     /// - It is of this device, and lives until it is destroyed here, which is when its [`Qp`](crate::Qp) is dropped.
@@ -101,6 +101,7 @@ impl VerbsControl {
         let entry = QpEntry {
             qp: Object(qp),
             owned: false,
+            service: parts.service,
             state: Mutex::new(Some(QpState::RST)),
             _domain: None,
             pd: Arc::new(PdEntry { pd: Object(pd), owned: None }),

@@ -1,9 +1,9 @@
 //! libibverbs and libmlx5, loaded when they are first needed: nothing of them is needed to build.
 
 use super::ffi::{
-    IbvAsyncEvent, IbvCompChannel, IbvContext, IbvCq, IbvCqInitAttrEx, IbvDevice, IbvDeviceAttr, IbvGidEntry,
-    IbvMr, IbvPd, IbvPortAttr, IbvQp, IbvQpAttr, IbvQpInitAttr, IbvQpInitAttrEx, Mlx5dvCqInitAttr, Mlx5dvObj,
-    Mlx5dvQpInitAttr,
+    IbvAh, IbvAhAttr, IbvAsyncEvent, IbvCompChannel, IbvContext, IbvCq, IbvCqInitAttrEx, IbvDevice,
+    IbvDeviceAttr, IbvGidEntry, IbvMr, IbvPd, IbvPortAttr, IbvQp, IbvQpAttr, IbvQpInitAttr, IbvQpInitAttrEx,
+    Mlx5dvCqInitAttr, Mlx5dvObj, Mlx5dvQpInitAttr,
 };
 use crate::{Error, Result};
 use std::{
@@ -64,6 +64,8 @@ functions! {
             ibv_query_qp(*mut IbvQp, *mut IbvQpAttr, c_int, *mut IbvQpInitAttr) -> c_int;
             ibv_modify_qp(*mut IbvQp, *mut IbvQpAttr, c_int) -> c_int;
             ibv_destroy_qp(*mut IbvQp) -> c_int;
+            ibv_create_ah(*mut IbvPd, *mut IbvAhAttr) -> *mut IbvAh;
+            ibv_destroy_ah(*mut IbvAh) -> c_int;
         }
         "IBVERBS_1.0": {
             ibv_create_comp_channel(*mut IbvContext) -> *mut IbvCompChannel;

@@ -33,12 +33,13 @@ mod sysfs;
 pub use device::devices;
 
 use super::{
-    AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams, PortAttr,
-    QpAttr, QpModify, QpParams, QpParts, SpecialContexts,
+    AddressVector, AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams,
+    PortAttr, QpAttr, QpModify, QpParams, QpParts, SpecialContexts,
 };
 use crate::{
     Error, Gone, Result,
     mlx5::ids::{Cqn, Lkey, Pdn, Qpn},
+    wqe::AvSeg,
 };
 use channel::Channel;
 use cq::CqEntry;
@@ -332,6 +333,11 @@ impl Control for VerbsControl {
     fn query_qp(&self, qpn: Qpn) -> Result<QpAttr> {
         self.device.alive()?;
         self.qp_attr(qpn)
+    }
+
+    fn address_vector(&self, pd: Pdn, ah: &AddressVector, _: Qpn, remote: Qpn) -> Result<AvSeg> {
+        self.device.alive()?;
+        self.make_av(pd, ah, remote)
     }
 
     fn destroy_qp(&self, qpn: Qpn) -> Result<()> {

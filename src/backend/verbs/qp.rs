@@ -1,5 +1,6 @@
 //! Queue pairs: made and moved by the libraries, posted to by us.
 
+mod address;
 mod parked;
 mod state;
 
@@ -11,17 +12,17 @@ use super::{
     device::Domain,
     done,
     ffi::{
-        IBV_QP_INIT_ATTR_PD, IBV_QPT_RC, IbvQp, IbvQpCap, IbvQpInitAttrEx, MLX5DV_OBJ_QP,
-        MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, Mlx5dvDcInitAttr,
-        Mlx5dvObj, Mlx5dvQp, Mlx5dvQpInitAttr,
+        IBV_QP_INIT_ATTR_PD, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IbvQp, IbvQpCap, IbvQpInitAttrEx,
+        MLX5DV_OBJ_QP, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+        Mlx5dvDcInitAttr, Mlx5dvObj, Mlx5dvQp, Mlx5dvQpInitAttr,
     },
     lock, made, take, unknown,
 };
 use crate::{
-    Result,
+    Error, Result,
     backend::{QpParams, QpParts, QueueMemory, Register, UarPage, dma::HostMemory},
     mlx5::{
-        context::QpState,
+        context::{QpState, ServiceType},
         ids::Qpn,
         record::DbrecQp,
         uar::{BF_OFFSET, PAGE_BYTES},
@@ -40,6 +41,7 @@ pub(super) struct QpEntry {
     pub(super) qp: Object<IbvQp>,
     /// Made here, and destroyed here.
     pub(super) owned: bool,
+    pub(super) service: ServiceType,
     /// As it was moved to, or last asked for; `None` once it is destroyed. Locked while the libraries are called.
     pub(super) state: Mutex<Option<QpState>>,
     /// The queue pair is destroyed before.
@@ -67,6 +69,15 @@ impl VerbsControl {
     }
 
     pub(super) fn make_qp(&self, params: &QpParams) -> Result<QpParts> {
+        let qp_type = match params.service {
+            ServiceType::RC => IBV_QPT_RC,
+            ServiceType::UC => IBV_QPT_UC,
+            ServiceType::UD => IBV_QPT_UD,
+            other => {
+                let text = format!("queue pairs of transport {other}: there are RC, UC and UD here");
+                return Err(Error::invalid(text));
+            }
+        };
         self.reap(None);
         let pd = self.pd(params.pd)?;
         let (send_cq, recv_cq) = (self.cq(params.send_cq)?, self.cq(params.recv_cq)?);
@@ -84,7 +95,7 @@ impl VerbsControl {
                 max_recv_sge: params.max_recv_sge,
                 max_inline_data: params.max_inline_data,
             },
-            qp_type: IBV_QPT_RC,
+            qp_type,
             sq_sig_all: 0,
             comp_mask: IBV_QP_INIT_ATTR_PD,
             pd: domain.as_ref().map_or(pd.pd, |domain| domain.parent).as_ptr(),
@@ -126,6 +137,7 @@ impl VerbsControl {
                 let entry = QpEntry {
                     qp,
                     owned: true,
+                    service: params.service,
                     state: Mutex::new(Some(QpState::RST)),
                     _domain: domain,
                     pd,
@@ -163,10 +175,21 @@ impl VerbsControl {
             return Err(broken(&format!("a receive queue of {} WQEs of {} bytes", rq.wqe_cnt, rq.stride)));
         }
         let log2 = |n: u32| n.checked_ilog2().unwrap_or(0) as u8;
-        // SAFETY: just made; the number does not change.
-        let qpn = Qpn::new(unsafe { (*qp.as_ptr()).qp_num });
+        // SAFETY: just made; number and type do not change.
+        let (qpn, qp_type) = unsafe { (Qpn::new((*qp.as_ptr()).qp_num), (*qp.as_ptr()).qp_type) };
+        let service = match qp_type {
+            IBV_QPT_RC => ServiceType::RC,
+            IBV_QPT_UC => ServiceType::UC,
+            IBV_QPT_UD => ServiceType::UD,
+            other => {
+                return Err(Error::invalid(format!(
+                    "a queue pair of ibv_qp_type {other}: give RC, UC or UD"
+                )));
+            }
+        };
         Ok(QpParts {
             qpn,
+            service,
             // SAFETY: the library's ring lives until the queue pair is destroyed, after which nobody touches it
             // (`Control`). The library touches it in calls that post, which nobody makes.
             sq: unsafe { memory(sq.buf, sq.wqe_cnt as usize * WQEBB_BYTES)? },

@@ -115,11 +115,11 @@ pub struct Explain<'a> {
 impl fmt::Display for Explain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for field in self.desc.fields {
-            let (hi, lo) = field.hi_lo();
             let at = self.base_bytes + field.dword_offset_bytes();
             let range = field.bit_offset / 8..(field.bit_offset + field.bit_width).div_ceil(8);
             match field.kind {
                 Kind::Bits { show } => {
+                    let (hi, lo) = field.hi_lo();
                     write!(f, "  +0x{at:02x} [{hi:>2}:{lo:<2}] {:<24} ", field.name)?;
                     show(self.desc.read(field, self.bytes), f)?;
                     writeln!(f)?;

@@ -1,6 +1,6 @@
 //! Direct verbs: `infiniband/mlx5dv.h`.
 
-use super::{IbvCq, IbvPd, IbvQp};
+use super::{IbvAh, IbvCq, IbvPd, IbvQp};
 use crate::mlx5::be::Be32;
 use std::{ffi::c_void, ptr};
 
@@ -87,6 +87,14 @@ pub struct Mlx5dvPd {
     pub comp_mask: u64,
 }
 
+/// `av` is a `struct mlx5_wqe_av`, as it stands in a WQE.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Mlx5dvAh {
+    pub av: *mut [u8; 48],
+    pub comp_mask: u64,
+}
+
 /// An object, and room for what the library tells of it.
 #[repr(C)]
 #[derive(Debug)]
@@ -107,11 +115,13 @@ impl<I, O> Default for Mlx5dvInOut<I, O> {
 pub struct Mlx5dvObj {
     pub qp: Mlx5dvInOut<IbvQp, Mlx5dvQp>,
     pub cq: Mlx5dvInOut<IbvCq, Mlx5dvCq>,
-    _srq_rwq_dm_ah: [Mlx5dvInOut<c_void, c_void>; 4],
+    _srq_rwq_dm: [Mlx5dvInOut<c_void, c_void>; 3],
+    pub ah: Mlx5dvInOut<IbvAh, Mlx5dvAh>,
     pub pd: Mlx5dvInOut<IbvPd, Mlx5dvPd>,
     _later: [usize; 4],
 }
 
 pub const MLX5DV_OBJ_QP: u64 = 1;
 pub const MLX5DV_OBJ_CQ: u64 = 1 << 1;
+pub const MLX5DV_OBJ_AH: u64 = 1 << 5;
 pub const MLX5DV_OBJ_PD: u64 = 1 << 6;

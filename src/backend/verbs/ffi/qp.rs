@@ -20,6 +20,8 @@ pub struct IbvQp {
 }
 
 pub const IBV_QPT_RC: c_int = 2;
+pub const IBV_QPT_UC: c_int = 3;
+pub const IBV_QPT_UD: c_int = 4;
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -124,6 +126,7 @@ pub const IBV_QP_STATE: c_int = 1;
 pub const IBV_QP_ACCESS_FLAGS: c_int = 1 << 3;
 pub const IBV_QP_PKEY_INDEX: c_int = 1 << 4;
 pub const IBV_QP_PORT: c_int = 1 << 5;
+pub const IBV_QP_QKEY: c_int = 1 << 6;
 pub const IBV_QP_AV: c_int = 1 << 7;
 pub const IBV_QP_PATH_MTU: c_int = 1 << 8;
 pub const IBV_QP_TIMEOUT: c_int = 1 << 9;

@@ -104,8 +104,10 @@ fn ours() -> Vec<(String, usize)> {
             Mlx5dvCq: dbrec => "dbrec", Mlx5dvCq: cqe_cnt => "cqe_cnt", Mlx5dvCq: cqe_size => "cqe_size",
             Mlx5dvCq: cq_uar => "cq_uar", Mlx5dvCq: cqn => "cqn", Mlx5dvCq: comp_mask => "comp_mask",
         }
+        "ibv_ah" size IbvAh { IbvAh: pd => "pd", IbvAh: handle => "handle", }
+        "mlx5dv_ah" size Mlx5dvAh { Mlx5dvAh: av => "av", Mlx5dvAh: comp_mask => "comp_mask", }
         "mlx5dv_pd" size Mlx5dvPd { Mlx5dvPd: comp_mask => "comp_mask", }
-        "mlx5dv_obj" { Mlx5dvObj: qp => "qp", Mlx5dvObj: cq => "cq", Mlx5dvObj: pd => "pd", }
+        "mlx5dv_obj" { Mlx5dvObj: qp => "qp", Mlx5dvObj: cq => "cq", Mlx5dvObj: ah => "ah", Mlx5dvObj: pd => "pd", }
     };
     // Counted from the end, since the head grows.
     let from_end = |offset: usize| offset_of!(VerbsContext, context) - offset;
@@ -125,7 +127,7 @@ fn ours() -> Vec<(String, usize)> {
 
 /// Numbers of the headers.
 fn numbers() -> Vec<(String, usize)> {
-    let numbers: [(&str, usize); 22] = [
+    let numbers: [(&str, usize); 26] = [
         ("IBV_QP_STATE", IBV_QP_STATE as usize),
         ("IBV_QP_ACCESS_FLAGS", IBV_QP_ACCESS_FLAGS as usize),
         ("IBV_QP_PKEY_INDEX", IBV_QP_PKEY_INDEX as usize),
@@ -148,6 +150,10 @@ fn numbers() -> Vec<(String, usize)> {
         ("IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN", IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN as usize),
         ("MLX5DV_OBJ_PD", MLX5DV_OBJ_PD as usize),
         ("IBV_QPT_RC", IBV_QPT_RC as usize),
+        ("IBV_QPT_UC", IBV_QPT_UC as usize),
+        ("IBV_QPT_UD", IBV_QPT_UD as usize),
+        ("IBV_QP_QKEY", IBV_QP_QKEY as usize),
+        ("MLX5DV_OBJ_AH", MLX5DV_OBJ_AH as usize),
     ];
     numbers.map(|(name, value)| (name.to_owned(), value)).into()
 }

@@ -5,11 +5,8 @@ use super::{
     QpEntry,
 };
 use crate::{
-    Error, Result,
-    backend::{
-        Access, AddressVector, LinkLayer, QpAttr, QpModify, link_local_mac, params::at_most,
-        prm::check_transition,
-    },
+    Result,
+    backend::{Access, AddressVector, QpAttr, QpModify, link_local_mac, transition},
     mlx5::{
         context::{Mtu, QpState},
         ids::{Psn, Qpn},
@@ -57,7 +54,7 @@ impl VerbsControl {
     pub(super) fn modify_entry(&self, qpn: Qpn, entry: &QpEntry, modify: &QpModify) -> Result<()> {
         let mut state = lock(&entry.state);
         let from = state.ok_or_else(|| unknown("queue pair", qpn.get()))?;
-        check_transition(from, modify)?;
+        transition::check(self, entry.service, from, modify)?;
         let (mut attr, mask) = self.verbs_attr(modify)?;
         // SAFETY: a queue pair of this device, which is held, and attributes that live for the call.
         let result = unsafe { (self.device.library().ibv_modify_qp)(entry.qp.as_ptr(), &raw mut attr, mask) };
@@ -67,30 +64,26 @@ impl VerbsControl {
         Ok(())
     }
 
-    /// A transition as verbs have it: attributes, and which of them are given.
+    /// A transition as verbs have it: attributes, which are within their limits, and which of them are given.
     fn verbs_attr(&self, modify: &QpModify) -> Result<(IbvQpAttr, c_int)> {
         let (mut attr, mut mask) = (nothing(), IBV_QP_STATE);
         attr.qp_state = to_verbs(modify.to);
         if let Some(pkey_index) = modify.pkey_index {
-            at_most("pkey_index", pkey_index.into(), u32::from(self.attr.max_pkeys) - 1)?;
             (attr.pkey_index, mask) = (pkey_index, mask | IBV_QP_PKEY_INDEX);
         }
         if let Some(port) = modify.port {
-            self.port_attr(port)?;
             (attr.port_num, mask) = (port, mask | IBV_QP_PORT);
         }
         if let Some(access) = modify.access {
             (attr.qp_access_flags, mask) = (access.0, mask | IBV_QP_ACCESS_FLAGS);
         }
+        if let Some(qkey) = modify.qkey {
+            (attr.qkey, mask) = (qkey, mask | IBV_QP_QKEY);
+        }
         if let Some(ah) = &modify.ah {
             (attr.ah_attr, mask) = (self.verbs_ah(ah)?, mask | IBV_QP_AV);
         }
         if let Some(mtu) = modify.path_mtu {
-            let port = self.port_attr(modify.ah.map_or(1, |ah| ah.port))?;
-            let bytes = mtu.bytes().ok_or_else(|| {
-                Error::invalid(format!("path_mtu {mtu}: give one of 256, 512, 1024, 2048, 4096"))
-            })?;
-            at_most("path_mtu", bytes, port.active_mtu.bytes().unwrap_or(0))?;
             (attr.path_mtu, mask) = (mtu.0.into(), mask | IBV_QP_PATH_MTU);
         }
         if let Some(dest) = modify.dest_qp_num {
@@ -102,77 +95,27 @@ impl VerbsControl {
         if let Some(psn) = modify.sq_psn {
             (attr.sq_psn, mask) = (psn.get(), mask | IBV_QP_SQ_PSN);
         }
-        let limits = &self.attr;
-        for (what, value, max, field, bit) in [
-            (
-                "max_dest_rd_atomic",
-                modify.max_dest_rd_atomic,
-                limits.max_qp_rd_atom,
-                &mut attr.max_dest_rd_atomic,
-                IBV_QP_MAX_DEST_RD_ATOMIC,
-            ),
-            (
-                "max_rd_atomic",
-                modify.max_rd_atomic,
-                limits.max_qp_init_rd_atom,
-                &mut attr.max_rd_atomic,
-                IBV_QP_MAX_QP_RD_ATOMIC,
-            ),
-            ("min_rnr_timer", modify.min_rnr_timer, 31, &mut attr.min_rnr_timer, IBV_QP_MIN_RNR_TIMER),
-            ("timeout", modify.timeout, 31, &mut attr.timeout, IBV_QP_TIMEOUT),
-            ("retry_cnt", modify.retry_cnt, 7, &mut attr.retry_cnt, IBV_QP_RETRY_CNT),
-            ("rnr_retry", modify.rnr_retry, 7, &mut attr.rnr_retry, IBV_QP_RNR_RETRY),
+        for (value, field, bit) in [
+            (modify.max_dest_rd_atomic, &mut attr.max_dest_rd_atomic, IBV_QP_MAX_DEST_RD_ATOMIC),
+            (modify.max_rd_atomic, &mut attr.max_rd_atomic, IBV_QP_MAX_QP_RD_ATOMIC),
+            (modify.min_rnr_timer, &mut attr.min_rnr_timer, IBV_QP_MIN_RNR_TIMER),
+            (modify.timeout, &mut attr.timeout, IBV_QP_TIMEOUT),
+            (modify.retry_cnt, &mut attr.retry_cnt, IBV_QP_RETRY_CNT),
+            (modify.rnr_retry, &mut attr.rnr_retry, IBV_QP_RNR_RETRY),
         ] {
             if let Some(value) = value {
-                at_most(what, value.into(), max.into())?;
                 (*field, mask) = (value, mask | bit);
             }
         }
         Ok((attr, mask))
     }
 
-    /// A way to the peer. The kernel finds its MAC address and the UDP source port itself.
-    fn verbs_ah(&self, ah: &AddressVector) -> Result<IbvAhAttr> {
-        let port = self.port_attr(ah.port)?;
-        at_most("ah.flow_label", ah.flow_label, 0xf_ffff)?;
-        let ethernet = port.link_layer == LinkLayer::Ethernet;
-        at_most("ah.sl", ah.sl.into(), if ethernet { 7 } else { 15 })?;
-        if ah.udp_sport.is_some() || ah.force_loopback {
-            return Err(Error::Unsupported {
-                capability: "ah.udp_sport, ah.force_loopback",
-                reason: "the kernel chooses them; leave them out".into(),
-            });
-        }
-        if ethernet {
-            // An empty entry would send packets from nowhere.
-            self.gid_entry(ah.port, ah.sgid_index.into())?;
-        }
-        let words = |bytes: &[u8; 16]| {
-            let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|n| bytes[at + n]));
-            [word(0), word(8)]
-        };
-        Ok(IbvAhAttr {
-            grh: IbvGlobalRoute {
-                dgid: words(&ah.dgid),
-                flow_label: ah.flow_label,
-                sgid_index: ah.sgid_index,
-                hop_limit: ah.hop_limit,
-                traffic_class: ah.traffic_class,
-            },
-            dlid: if ethernet { 0 } else { ah.dlid },
-            sl: ah.sl,
-            src_path_bits: 0,
-            static_rate: 0,
-            is_global: (ah.dgid != [0; 16]).into(),
-            port_num: ah.port,
-        })
-    }
-
     fn query(&self, qp: Object<IbvQp>) -> Result<(IbvQpAttr, IbvQpInitAttr)> {
         let mut attr = nothing();
         // SAFETY: pointers and integers: zeros are values.
         let mut init: IbvQpInitAttr = unsafe { mem::zeroed() };
-        let all = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV;
+        let all =
+            IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV;
         // SAFETY: a queue pair of this device, which the caller holds, and room for what is told.
         let result =
             unsafe { (self.device.library().ibv_query_qp)(qp.as_ptr(), &raw mut attr, all, &raw mut init) };
@@ -201,6 +144,7 @@ impl VerbsControl {
             pkey_index: attr.pkey_index,
             port: attr.port_num.max(1),
             access: Access::LOCAL_WRITE | Access(attr.qp_access_flags),
+            qkey: attr.qkey,
             ah: AddressVector {
                 port: attr.ah_attr.port_num.max(1),
                 sgid_index: grh.sgid_index,

@@ -1,0 +1,55 @@
+//! Transports as types. Which requests a queue pair takes is known when a program is compiled: those that its
+//! transport lacks do not exist, and those that it has are not asked which it is.
+
+use crate::mlx5::context::ServiceType;
+use core::fmt::Debug;
+
+/// A transport: [`Rc`], [`Uc`] or [`Ud`].
+pub trait Transport: sealed::Sealed + Debug + Sized + 'static {
+    /// As the device names it.
+    const SERVICE: ServiceType;
+    /// Segments of a request between its control segment and those of its operation.
+    const N_AV_SEGMENTS: u32;
+}
+
+/// A transport between two queue pairs: the way to the peer is in the queue pair, not in the request.
+pub trait Connected: Transport {}
+
+/// Reliable connection: in order, exactly once, with READs and atomics.
+#[derive(Debug, Clone, Copy)]
+pub enum Rc {}
+
+/// Unreliable connection: SEND and RDMA WRITE. Nothing is acknowledged, and a message of which a packet is lost
+/// never comes.
+#[derive(Debug, Clone, Copy)]
+pub enum Uc {}
+
+/// Unreliable datagram: SEND of one packet, to any queue pair that an [`AddressHandle`](super::AddressHandle)
+/// names.
+#[derive(Debug, Clone, Copy)]
+pub enum Ud {}
+
+impl Transport for Rc {
+    const SERVICE: ServiceType = ServiceType::RC;
+    const N_AV_SEGMENTS: u32 = 0;
+}
+
+impl Transport for Uc {
+    const SERVICE: ServiceType = ServiceType::UC;
+    const N_AV_SEGMENTS: u32 = 0;
+}
+
+impl Transport for Ud {
+    const SERVICE: ServiceType = ServiceType::UD;
+    const N_AV_SEGMENTS: u32 = 3;
+}
+
+impl Connected for Rc {}
+impl Connected for Uc {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Rc {}
+    impl Sealed for super::Uc {}
+    impl Sealed for super::Ud {}
+}
