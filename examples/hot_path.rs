@@ -1,4 +1,5 @@
-//! Each operation of the data path once, on queues over ordinary memory: to be disassembled.
+//! Each operation of the data path once, on queues over ordinary memory: what one call executes, counted by
+//! single-stepping; and where it is, to be disassembled.
 //!
 //! `objdump -d --no-show-raw-insn target/release/examples/hot_path | less +/hot_write_inline_8`
 
@@ -6,12 +7,22 @@
 mod ops;
 #[path = "../benches/hot/rig.rs"]
 mod rig;
+#[path = "../benches/hot/step.rs"]
+mod step;
 
 fn main() {
     let mut rig = rig::Rig::new();
+    println!("operation, requests, instructions, sfence, lfence, locks");
     for op in rig::all() {
         (op.prepare)(&mut rig, 1);
         (op.run)(&mut rig, 1);
-        println!("{:<26} at 0x{:x}", op.name, op.entry);
+        (op.prepare)(&mut rig, 1);
+        match step::count(op.entry, || (op.run)(&mut rig, 1)) {
+            Some(c) => {
+                let step::Count { instructions, sfences, load_fences, locks } = c;
+                println!("{}: {} {instructions} {sfences} {load_fences} {locks}", op.name, op.n);
+            }
+            None => println!("{}: not counted, the system does not allow tracing", op.name),
+        }
     }
 }

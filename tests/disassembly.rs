@@ -1,18 +1,52 @@
-//! What post and poll are made of, in machine code: a release build of `examples/hot_path.rs`, disassembled.
+//! What post and poll are made of, in machine code: a release build of `examples/hot_path.rs`, disassembled, and
+//! run step by step.
 //!
 //! No call, so no allocation, lock, formatter or panic; no locked instruction; fences exactly as
 //! `docs/ordering.md` counts them. Calls are allowed in one place: to read an error completion, once poll has
-//! seen that it is one.
+//! seen that it is one. No operation executes more instructions than its bound.
 #![cfg(target_arch = "x86_64")]
 
-use std::{collections::BTreeMap, path::PathBuf, process::Command};
+use std::{collections::BTreeMap, path::PathBuf, process::Command, sync::OnceLock};
 
 /// Instructions by function.
 type Listing = BTreeMap<String, Vec<String>>;
 
-fn run(command: &mut Command) {
-    let output = command.output().expect("a compiler");
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("a program that runs");
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The example, built as a release.
+fn program() -> PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(build).clone()
+}
+
+/// The libraries by cargo, the example by rustc: cargo would build the model first, for the tests' sake.
+fn build() -> PathBuf {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().expect("target").to_owned();
+    let messages = run(Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--message-format=json", "--package", "mlx5-direct", "--lib"])
+        .arg("--target-dir")
+        .arg(&target)
+        .env_remove("RUSTFLAGS"));
+    let libraries: Vec<serde_json::Value> =
+        messages.lines().map(|line| serde_json::from_str(line).expect("a message")).collect();
+    let library = |name: &str| {
+        let files =
+            libraries.iter().filter(|m| m["target"]["name"] == name).flat_map(|m| m["filenames"].as_array());
+        let mut files = files.flatten().filter_map(|file| file.as_str());
+        format!("--extern={name}={}", files.find(|file| file.ends_with(".rlib")).expect("a library"))
+    };
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("hot_path");
+    run(Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["--edition=2024", "-Copt-level=3", "--cap-lints=allow", "examples/hot_path.rs", "-o"])
+        .arg(&program)
+        .args([library("mlx5_direct"), library("libc")])
+        .arg(format!("-Ldependency={}", target.join("release/deps").display())));
+    program
 }
 
 fn disassemble() -> Option<Listing> {
@@ -20,29 +54,12 @@ fn disassemble() -> Option<Listing> {
         println!("skipped: objdump is not installed (Debian package binutils)");
         return None;
     }
-    // The library by cargo, the example by rustc: cargo would build the model first, for the tests' sake.
-    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().expect("target").to_owned();
-    let release = target.join("release");
-    run(Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "--package", "mlx5-direct", "--lib", "--target-dir"])
-        .arg(&target)
-        .env_remove("RUSTFLAGS"));
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("hot_path");
-    run(Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["--edition=2024", "-Copt-level=3", "--cap-lints=allow", "examples/hot_path.rs", "-o"])
-        .arg(&program)
-        .arg(format!("--extern=mlx5_direct={}", release.join("libmlx5_direct.rlib").display()))
-        .arg(format!("-Ldependency={}", release.join("deps").display())));
-    let output = Command::new("objdump")
+    let output = run(Command::new("objdump")
         .args(["--disassemble", "--no-show-raw-insn", "--demangle"])
-        .arg(program)
-        .output()
-        .expect("objdump");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        .arg(program()));
     let mut listing = Listing::new();
     let mut current = None;
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
+    for line in output.lines() {
         if let Some(name) = line.strip_suffix(">:").and_then(|l| l.split_once('<')).map(|(_, name)| name) {
             current = (name.starts_with("hot_") || name.contains("::read_error")).then(|| name.to_owned());
         } else if let (Some(name), Some((_, instruction))) = (&current, line.split_once(":\t")) {
@@ -82,6 +99,7 @@ fn post_and_poll_call_nothing_and_fence_as_designed() {
         ("hot_read", 3),
         ("hot_fetch_add", 3),
         ("hot_send_batch_16", 3),
+        ("hot_send_batch_64", 3),
         ("hot_recv", 0),
         ("hot_recv_batch_16", 0),
         ("hot_poll", 0),
@@ -108,5 +126,46 @@ fn post_and_poll_call_nothing_and_fence_as_designed() {
     }
     for (name, code) in listing.iter().filter(|(name, _)| name.contains("::read_error")) {
         assert!(leaves(name, code).is_empty(), "{name} calls something");
+    }
+}
+
+/// Most instructions that an operation may execute, per request or completion, and its store fences per call; and
+/// what is aimed at, where it is not reached yet. With some room above what is counted today, for compilers differ.
+const BOUNDS: [(&str, f64, u32, Option<f64>); 14] = [
+    ("post 8 B inline write", 85.0, 1, None),
+    ("post 64 B inline send", 100.0, 1, None),
+    ("post 64 B, length unknown", 155.0, 1, None),
+    ("post SEND", 85.0, 1, None),
+    ("post READ", 85.0, 1, None),
+    ("post FAA", 85.0, 1, None),
+    ("post SEND x16", 57.0, 2, Some(40.0)),
+    ("post SEND x64", 54.0, 2, Some(40.0)),
+    ("post_recv", 50.0, 0, None),
+    ("post_recv x16", 41.0, 0, None),
+    ("poll 1", 113.0, 0, Some(45.0)),
+    ("poll 16", 60.0, 0, Some(45.0)),
+    ("poll 16 receives", 60.0, 0, Some(45.0)),
+    ("poll empty", 22.0, 0, None),
+];
+
+#[test]
+fn no_operation_passes_its_bound() {
+    let counted = run(&mut Command::new(program()));
+    let counted: BTreeMap<&str, &str> = counted.lines().filter_map(|line| line.split_once(": ")).collect();
+    assert_eq!(counted.len(), BOUNDS.len(), "{counted:?}");
+    for (name, most, sfences, target) in BOUNDS {
+        let numbers = counted.get(name).unwrap_or_else(|| panic!("{name} is not in the program"));
+        let numbers: Result<Vec<u32>, _> = numbers.split(' ').map(str::parse).collect();
+        let Ok(numbers) = numbers else { return println!("skipped: the system does not allow tracing") };
+        let [n, instructions, their_sfences, load_fences, locks] = numbers[..] else { panic!("{numbers:?}") };
+        let instructions = f64::from(instructions) / f64::from(n);
+        assert!(instructions <= most, "{name}: {instructions} instructions a request, no more than {most}");
+        assert_eq!(
+            (their_sfences, load_fences, locks),
+            (sfences, 0, 0),
+            "{name}: sfence, lfence and mfence, locks"
+        );
+        let aim = target.map_or(String::new(), |target| format!(", aimed at {target}"));
+        println!("{name:<26} {instructions:>6.1} instructions, no more than {most}{aim}");
     }
 }

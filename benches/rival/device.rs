@@ -6,7 +6,7 @@ use mlx5_direct::{
     mlx5::ids::{Qpn, UserIndex},
 };
 use std::{
-    ffi::{c_int, c_void},
+    ffi::c_int,
     ptr::{self, NonNull},
 };
 
@@ -163,6 +163,27 @@ impl Device {
 }
 
 impl Qp {
+    /// The ring of sends.
+    pub fn send_ring(&self) -> Window {
+        Window { base: self.dv.sq.buf.cast(), len_bytes: 64 * self.dv.sq.wqe_cnt as usize }
+    }
+
+    /// The ring of receives.
+    pub fn recv_ring(&self) -> Window {
+        let len_bytes = (self.dv.rq.wqe_cnt * self.dv.rq.stride) as usize;
+        Window { base: self.dv.rq.buf.cast(), len_bytes }
+    }
+
+    /// Both halves of the BlueFlame register.
+    pub fn register(&self) -> Window {
+        Window { base: self.dv.bf.reg.cast(), len_bytes: 2 * self.dv.bf.size as usize }
+    }
+
+    /// Both words of the doorbell record.
+    pub fn records(&self) -> Vec<u8> {
+        Window { base: self.dv.dbrec.cast(), len_bytes: 8 }.read()
+    }
+
     /// Index of the next WQEBB: what the doorbell record says.
     pub fn pi(&self) -> u16 {
         // SAFETY: the second word of the queue pair's record.
@@ -187,8 +208,13 @@ impl Cq {
     }
 
     /// Writes a CQE as a device would, with the owner bit of the lap.
-    pub fn complete(&mut self, mut cqe: [u8; 64]) {
-        cqe[63] = cqe[63] & !1 | u8::from(self.pi & self.dv.cqe_cnt != 0);
+    pub fn complete(&mut self, cqe: [u8; 64]) {
+        self.write(cqe, false);
+    }
+
+    /// Writes a CQE, or one of the lap before.
+    pub fn write(&mut self, mut cqe: [u8; 64], wrong_owner: bool) {
+        cqe[63] = cqe[63] & !1 | u8::from(self.pi & self.dv.cqe_cnt != 0) ^ u8::from(wrong_owner);
         // SAFETY: a slot of the ring.
         unsafe { self.slot(self.pi).cast::<[u8; 64]>().write_volatile(cqe) };
         self.pi = self.pi.wrapping_add(1);
@@ -211,11 +237,21 @@ impl Cq {
     }
 }
 
-/// Memory at `at`, copied.
-///
-/// # Safety
-/// `len_bytes` at `at` may be read.
-pub unsafe fn read(at: *const c_void, len_bytes: usize) -> Vec<u8> {
-    // SAFETY: promised by the caller.
-    (0..len_bytes).map(|i| unsafe { at.cast::<u8>().add(i).read_volatile() }).collect()
+/// Memory of libmlx5's that a device would read, looked at by copies.
+#[derive(Clone, Copy)]
+pub struct Window {
+    base: *mut u8,
+    len_bytes: usize,
+}
+
+impl Window {
+    pub fn fill(&self, byte: u8) {
+        // SAFETY: within the object's memory, which is never freed.
+        unsafe { self.base.write_bytes(byte, self.len_bytes) }
+    }
+
+    pub fn read(&self) -> Vec<u8> {
+        // SAFETY: as in `fill`; the library writes only when it is called.
+        unsafe { std::slice::from_raw_parts(self.base, self.len_bytes) }.to_vec()
+    }
 }

@@ -86,6 +86,8 @@ pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
 /// `IBV_QP_EX_WITH_…` of all of RC but TSO and memory windows.
 pub const RC_OPS: u64 = 0xff | 1 << 9;
+/// The same of UC.
+pub const UC_OPS: u64 = 0xf | 1 << 7 | 1 << 9;
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +116,10 @@ pub struct IbvWc {
     pub sl: u8,
     pub dlid_path_bits: u8,
 }
+
+pub const IBV_WC_GRH: u32 = 1;
+pub const IBV_WC_WITH_IMM: u32 = 1 << 1;
+pub const IBV_WC_WITH_INV: u32 = 1 << 3;
 
 pub type PostSend = unsafe extern "C" fn(*mut IbvQp, *mut IbvSendWr, *mut *mut IbvSendWr) -> c_int;
 pub type PostRecv = unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;

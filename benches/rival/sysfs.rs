@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// A pretend `/sys`, removed when dropped.
@@ -11,7 +12,10 @@ pub struct Tree(PathBuf);
 impl Tree {
     /// Makes it in a temporary folder.
     pub fn new() -> io::Result<Self> {
-        let root = std::env::temp_dir().join(format!("mlx5-uverbs-{}", std::process::id()));
+        // Tests of one program run at the same time.
+        static N_TREES: AtomicU32 = AtomicU32::new(0);
+        let n = N_TREES.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("mlx5-uverbs-{}-{n}", std::process::id()));
         let tree = Self(root);
         // The folder of the PCI function: UCX takes its name for the device's address.
         let function = "devices/pci0000:00/0000:00:02.0";

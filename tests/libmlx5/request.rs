@@ -1,0 +1,283 @@
+//! A send request: as it is drawn, as we post it, and as libmlx5 does by either interface.
+
+use crate::{
+    random::Random,
+    rival::{device::Qp, ffi::*},
+};
+use mlx5_direct::{
+    mlx5::ids::{Lkey, Rkey},
+    queue::{Flags, PostError, PostList, Remote, Request, SgeList},
+};
+use std::ptr;
+
+/// What is asked of the queue pair.
+#[derive(Debug, Clone)]
+pub(crate) struct Wr {
+    /// `IBV_WR_…`.
+    pub(crate) opcode: u32,
+    /// `IBV_SEND_…` without `INLINE`.
+    flags: u32,
+    data: Data,
+    remote_addr: u64,
+    rkey: u32,
+    /// Immediate data, or the key to invalidate.
+    imm_or_rkey: u32,
+    compare_add: u64,
+    swap: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Data {
+    Sges(Vec<IbvSge>),
+    Inline(Vec<Vec<u8>>),
+}
+
+/// What a request may hold.
+pub(crate) const MAX_SGE: usize = 12;
+pub(crate) const MAX_INLINE_BYTES: usize = 400;
+
+impl Wr {
+    /// Any request of these operations.
+    pub(crate) fn draw(random: &mut Random, opcodes: &[u32]) -> Self {
+        let opcode = random.one_of(opcodes);
+        let mut flags = random.below(8) as u32;
+        // FENCE is for reliable queue pairs, but the library writes it for all.
+        if random.one_in(2) {
+            flags &= !IBV_SEND_FENCE;
+        }
+        let may_inline =
+            !matches!(opcode, IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
+        let data = match opcode {
+            IBV_WR_LOCAL_INV => Data::Sges(vec![]),
+            _ if may_inline && random.one_in(2) => Data::Inline(pieces(random)),
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                Data::Sges(vec![IbvSge { length: 8, ..sge(random) }])
+            }
+            _ => {
+                let n = if random.one_in(3) { 1 } else { random.below(MAX_SGE + 1) };
+                Data::Sges((0..n).map(|_| sge(random)).collect())
+            }
+        };
+        let (remote_addr, rkey, imm_or_rkey) = (random.next(), random.next() as u32, random.next() as u32);
+        let remote_addr = if may_inline { remote_addr } else { remote_addr & !7 };
+        Self {
+            opcode,
+            flags,
+            data,
+            remote_addr,
+            rkey,
+            imm_or_rkey,
+            compare_add: random.next(),
+            swap: random.next(),
+        }
+    }
+
+    /// Adds it to our list. Where libmlx5 by itself puts the small fence on the request after a local invalidation, ours
+    /// is asked to.
+    pub(crate) fn post(&self, list: &mut PostList<'_>, after_local_inv: bool) -> Result<(), PostError> {
+        let mut flags = Flags::NONE;
+        for (flag, ours) in [
+            (IBV_SEND_SIGNALED, Flags::SIGNALED),
+            (IBV_SEND_FENCE, Flags::FENCE),
+            (IBV_SEND_SOLICITED, Flags::SOLICITED),
+        ] {
+            if self.flags & flag != 0 {
+                flags = flags | ours;
+            }
+        }
+        if after_local_inv {
+            flags = flags | Flags::AFTER_INVALIDATE;
+        }
+        let remote = Remote { addr: self.remote_addr, rkey: Rkey::new(self.rkey) };
+        match self.opcode {
+            IBV_WR_LOCAL_INV => list.local_inv(1, Rkey::new(self.imm_or_rkey), flags)?.finish(),
+            IBV_WR_RDMA_READ => self.sges(list.rdma_read(1, remote, flags)?)?.finish(),
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                let request = match self.opcode {
+                    IBV_WR_ATOMIC_FETCH_AND_ADD => list.fetch_add(1, remote, self.compare_add, flags)?,
+                    _ => list.compare_swap(1, remote, self.compare_add, self.swap, flags)?,
+                };
+                let Data::Sges(sges) = &self.data else { unreachable!("atomics name memory") };
+                // SAFETY: no device reads the ring.
+                unsafe { request.sge(Lkey::new(sges[0].lkey), sges[0].addr)? }.finish();
+            }
+            _ => {
+                let request = match self.opcode {
+                    IBV_WR_SEND => list.send(1, flags)?,
+                    IBV_WR_SEND_WITH_IMM => list.send_imm(1, self.imm_or_rkey, flags)?,
+                    IBV_WR_SEND_WITH_INV => list.send_inval(1, Rkey::new(self.imm_or_rkey), flags)?,
+                    IBV_WR_RDMA_WRITE => list.rdma_write(1, remote, flags)?,
+                    IBV_WR_RDMA_WRITE_WITH_IMM => list.rdma_write_imm(1, remote, self.imm_or_rkey, flags)?,
+                    other => unreachable!("operation {other}"),
+                };
+                match &self.data {
+                    Data::Sges(_) => self.sges(request)?.finish(),
+                    Data::Inline(pieces) => {
+                        let mut request = request.inline(&pieces[0])?;
+                        for piece in &pieces[1..] {
+                            request = request.inline(piece)?;
+                        }
+                        request.finish();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sges<'l, 'q, K: SgeList>(
+        &self,
+        mut request: Request<'l, 'q, K>,
+    ) -> Result<Request<'l, 'q, K>, PostError> {
+        let Data::Sges(sges) = &self.data else { unreachable!("not inline") };
+        for sge in sges {
+            // SAFETY: no device reads the ring.
+            request = unsafe { request.sge(Lkey::new(sge.lkey), sge.addr, sge.length)? };
+        }
+        Ok(request)
+    }
+
+    /// Its pieces as libibverbs takes them.
+    fn their_sges(&self) -> Vec<IbvSge> {
+        match &self.data {
+            Data::Sges(sges) => sges.clone(),
+            Data::Inline(pieces) => pieces
+                .iter()
+                .map(|piece| IbvSge {
+                    addr: piece.as_ptr().addr() as u64,
+                    length: piece.len() as u32,
+                    lkey: 0,
+                })
+                .collect(),
+        }
+    }
+
+    /// Where libmlx5 leaves the WQE's bytes as they were and we write zeros: places, and why that is right.
+    pub(crate) fn left_alone(&self, by_ibv_wr: bool) -> Vec<(std::ops::Range<usize>, &'static str)> {
+        let has_imm = matches!(
+            self.opcode,
+            IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_LOCAL_INV
+        );
+        let mut all = vec![];
+        if by_ibv_wr && !has_imm {
+            all.push((12..16, "ctrl.imm of an operation without immediate is not read"));
+        }
+        if self.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD {
+            all.push((40..48, "fetch-and-add has no compare operand"));
+        }
+        if self.opcode == IBV_WR_LOCAL_INV {
+            all.push((65..68, "the key's context: fields that the UMR's mask does not name"));
+            all.push((72..128, "the key's context: fields that the UMR's mask does not name"));
+        }
+        all
+    }
+}
+
+/// Any piece of memory, so that twelve are no longer than a message may be.
+fn sge(random: &mut Random) -> IbvSge {
+    let length = match random.below(6) {
+        0 => 0,
+        1 => 1 << 27,
+        _ => random.below(1 << 20) as u32,
+    };
+    IbvSge { addr: random.next(), length, lkey: random.next() as u32 }
+}
+
+/// Inline data in up to four pieces.
+fn pieces(random: &mut Random) -> Vec<Vec<u8>> {
+    let mut room = match random.below(3) {
+        0 => random.below(17),
+        1 => random.below(MAX_INLINE_BYTES + 1),
+        _ => 64 * random.below(7) + random.below(16),
+    };
+    let n = if random.one_in(2) { 1 } else { 1 + random.below(4) };
+    (0..n)
+        .map(|i| {
+            let len = if i + 1 == n { room } else { random.below(room + 1) };
+            room -= len;
+            random.bytes(len)
+        })
+        .collect()
+}
+
+/// By `ibv_post_send`, as one chain.
+pub(crate) fn ibv_post_send(qp: &Qp, wrs: &[Wr]) -> i32 {
+    let sges: Vec<_> = wrs.iter().map(Wr::their_sges).collect();
+    let mut chain: Vec<_> = wrs
+        .iter()
+        .zip(&sges)
+        .map(|(wr, sges)| {
+            let is_inline = matches!(wr.data, Data::Inline(_));
+            let is_imm = matches!(wr.opcode, IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM);
+            let is_atomic = matches!(wr.opcode, IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
+            IbvSendWr {
+                wr_id: 1,
+                sg_list: sges.as_ptr(),
+                num_sge: sges.len() as i32,
+                opcode: wr.opcode,
+                send_flags: wr.flags | if is_inline { IBV_SEND_INLINE } else { 0 },
+                imm_or_rkey: if is_imm { wr.imm_or_rkey.to_be() } else { wr.imm_or_rkey },
+                wr: WrUnion {
+                    remote_addr_or_ah: wr.remote_addr,
+                    rkey_or_compare_add: if is_atomic { wr.compare_add } else { u64::from(wr.rkey) },
+                    swap: wr.swap,
+                    atomic_rkey: u64::from(wr.rkey),
+                },
+                ..Default::default()
+            }
+        })
+        .collect();
+    for i in 1..chain.len() {
+        chain[i - 1].next = &raw mut chain[i];
+    }
+    let mut bad = ptr::null_mut();
+    // SAFETY: a queue pair, and a chain of requests that point to living memory.
+    unsafe { (qp.post_send)(qp.qp.as_ptr(), chain.as_mut_ptr(), &mut bad) }
+}
+
+/// By `ibv_wr_start` and the functions that follow it.
+pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
+    let ex = qp.ex.as_ptr();
+    // SAFETY: a queue pair made for these operations; the functions are called in their order.
+    unsafe {
+        ((*ex).wr_start)(ex);
+        for wr in wrs {
+            ((*ex).wr_id, (*ex).wr_flags) = (1, wr.flags);
+            let (rkey, addr) = (wr.rkey, wr.remote_addr);
+            match wr.opcode {
+                IBV_WR_LOCAL_INV => ((*ex).wr_local_inv)(ex, wr.imm_or_rkey),
+                IBV_WR_RDMA_READ => ((*ex).wr_rdma_read)(ex, rkey, addr),
+                IBV_WR_ATOMIC_FETCH_AND_ADD => ((*ex).wr_atomic_fetch_add)(ex, rkey, addr, wr.compare_add),
+                IBV_WR_ATOMIC_CMP_AND_SWP => {
+                    ((*ex).wr_atomic_cmp_swp)(ex, rkey, addr, wr.compare_add, wr.swap);
+                }
+                IBV_WR_SEND => ((*ex).wr_send)(ex),
+                IBV_WR_SEND_WITH_IMM => ((*ex).wr_send_imm)(ex, wr.imm_or_rkey.to_be()),
+                IBV_WR_SEND_WITH_INV => ((*ex).wr_send_inv)(ex, wr.imm_or_rkey),
+                IBV_WR_RDMA_WRITE => ((*ex).wr_rdma_write)(ex, rkey, addr),
+                IBV_WR_RDMA_WRITE_WITH_IMM => {
+                    ((*ex).wr_rdma_write_imm)(ex, rkey, addr, wr.imm_or_rkey.to_be());
+                }
+                other => unreachable!("operation {other}"),
+            }
+            match &wr.data {
+                _ if wr.opcode == IBV_WR_LOCAL_INV => {}
+                Data::Sges(sges) if sges.len() == 1 => {
+                    ((*ex).wr_set_sge)(ex, sges[0].lkey, sges[0].addr, sges[0].length);
+                }
+                Data::Sges(sges) => ((*ex).wr_set_sge_list)(ex, sges.len(), sges.as_ptr()),
+                Data::Inline(pieces) if pieces.len() == 1 => {
+                    ((*ex).wr_set_inline_data)(ex, pieces[0].as_ptr().cast(), pieces[0].len());
+                }
+                Data::Inline(pieces) => {
+                    let pieces: Vec<_> = pieces
+                        .iter()
+                        .map(|piece| IbvDataBuf { addr: piece.as_ptr().cast(), length: piece.len() })
+                        .collect();
+                    ((*ex).wr_set_inline_data_list)(ex, pieces.len(), pieces.as_ptr());
+                }
+            }
+        }
+        ((*ex).wr_complete)(ex)
+    }
+}

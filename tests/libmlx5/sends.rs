@@ -1,0 +1,205 @@
+//! Send requests: the whole ring, the doorbell record and the register afterwards.
+
+use crate::{
+    beside_libmlx5,
+    fixture::{HALF, RING_FILL, Send, SendOptions, UAR_FILL},
+    random::Random,
+    request::{self, MAX_INLINE_BYTES, MAX_SGE, Wr},
+    rival::{
+        device::{Cq, Device, Qp, QpOptions, Window},
+        ffi::*,
+    },
+};
+use mlx5_direct::queue::SendLimits;
+use std::collections::BTreeMap;
+
+const RC: &[u32] = &[
+    IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_RDMA_READ,
+    IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_LOCAL_INV,
+];
+/// Those of RC without an answer of the peer's.
+const UC: &[u32] = &[
+    IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_LOCAL_INV,
+];
+
+#[test]
+fn rc_requests_are_the_same_bytes() {
+    beside_libmlx5("sends::rc_requests_are_the_same_bytes", |library| {
+        let device = Device::open(library, false);
+        let posted = compare(device, IBV_QPT_RC, RC_OPS, RC, 1);
+        assert!(posted.n_wqebbs > 1 << 16, "the 16-bit counter has wrapped");
+    });
+}
+
+#[test]
+fn uc_requests_are_the_same_bytes() {
+    beside_libmlx5("sends::uc_requests_are_the_same_bytes", |library| {
+        compare(Device::open(library, false), IBV_QPT_UC, UC_OPS, UC, 2);
+    });
+}
+
+/// What was compared.
+#[derive(Default)]
+struct Posted {
+    n_requests: u32,
+    n_wqebbs: u32,
+    n_wrapped: u32,
+    n_blue_flame: u32,
+    n_doorbells: u32,
+    by_opcode: BTreeMap<u32, u32>,
+    differences: BTreeMap<&'static str, u32>,
+}
+
+/// Both queue pairs, in the same state.
+struct Pair {
+    theirs: Qp,
+    cq: Cq,
+    ours: Send,
+    /// Free-running index of the next WQEBB.
+    pi: u32,
+    /// The half of the register whose turn it is.
+    turn: usize,
+    after_local_inv: bool,
+    posted: Posted,
+}
+
+fn compare(mut device: Device, qp_type: i32, send_ops: u64, opcodes: &[u32], stream: u64) -> Posted {
+    let caps = IbvQpCap {
+        max_send_wr: 4,
+        max_recv_wr: 1,
+        max_send_sge: MAX_SGE as u32,
+        max_recv_sge: 1,
+        max_inline_data: MAX_INLINE_BYTES as u32,
+    };
+    let cq = device.cq(64);
+    let theirs = device.qp(&cq, &cq, &QpOptions { qp_type, send_ops, caps });
+    assert!(theirs.dv.sq.wqe_cnt.is_power_of_two() && theirs.dv.bf.size == HALF as u32);
+    let ours = Send::new(SendOptions {
+        qpn: theirs.qpn,
+        log_wq_size: theirs.dv.sq.wqe_cnt.ilog2() as u8,
+        limits: SendLimits {
+            max_sge: MAX_SGE as u8,
+            max_inline_bytes: MAX_INLINE_BYTES as u16,
+            max_message_bytes: u32::MAX,
+        },
+        ..SendOptions::default()
+    });
+    let posted = Posted::default();
+    let mut pair = Pair { theirs, cq, ours, pi: 0, turn: 0, after_local_inv: false, posted };
+    let mut random = Random::new(stream);
+    while pair.posted.n_requests < 40_000 {
+        let n = if random.one_in(3) { 1 + random.below(4) } else { 1 };
+        let wrs: Vec<_> = (0..n).map(|_| Wr::draw(&mut random, opcodes)).collect();
+        pair.post(&wrs, random.one_in(2));
+    }
+    let posted = pair.posted;
+    println!(
+        "- {} requests ({} WQEBBs, {} over the ring's end), {} by BlueFlame, {} doorbells of 8 bytes: the same",
+        posted.n_requests, posted.n_wqebbs, posted.n_wrapped, posted.n_blue_flame, posted.n_doorbells
+    );
+    for (reason, n) in &posted.differences {
+        println!("- {n} times libmlx5 left bytes alone and ours are zero: {reason}");
+    }
+    assert_eq!(posted.by_opcode.len(), opcodes.len(), "{:?}", posted.by_opcode);
+    assert!(posted.n_wrapped > 500 && posted.n_blue_flame > 5000 && posted.n_doorbells > 2000);
+    posted
+}
+
+impl Pair {
+    /// Posts the same on both, compares, and retires it.
+    fn post(&mut self, wrs: &[Wr], by_ibv_wr: bool) {
+        let (their_ring, their_register) = (self.theirs.send_ring(), self.theirs.register());
+        their_ring.fill(RING_FILL);
+        self.ours.ring.fill(RING_FILL);
+        their_register.fill(UAR_FILL);
+
+        let posted = if by_ibv_wr { request::ibv_wr } else { request::ibv_post_send };
+        let failed = posted(&self.theirs, wrs);
+        assert_eq!(failed, 0, "libmlx5 refused {wrs:?}");
+        let mut list = self.ours.queue.post_list();
+        let mut starts = vec![];
+        for wr in wrs {
+            let start = self.pi.wrapping_add(list.n_wqebbs());
+            starts.push(start);
+            wr.post(&mut list, self.after_local_inv).unwrap_or_else(|e| panic!("we refused {wr:?}: {e}"));
+            self.after_local_inv = wr.opcode == IBV_WR_LOCAL_INV;
+            let lap = |index: u32| index as usize / self.ours.n_wqebbs;
+            let last = self.pi.wrapping_add(list.n_wqebbs()).wrapping_sub(1);
+            self.posted.n_wrapped += u32::from(lap(last) != lap(start));
+        }
+        let end = self.pi.wrapping_add(list.n_wqebbs());
+        list.ring();
+
+        let n_bytes = self.ours.n_wqebbs * 64;
+        let (theirs, ours) = (their_ring.read(), self.ours.ring.read(0, n_bytes));
+        let mut allowed = vec![false; n_bytes];
+        for (wr, start) in wrs.iter().zip(&starts) {
+            for (range, reason) in wr.left_alone(by_ibv_wr) {
+                *self.posted.differences.entry(reason).or_default() += 1;
+                for at in range {
+                    let at = (*start as usize * 64 + at) % n_bytes;
+                    assert_eq!((theirs[at], ours[at]), (RING_FILL, 0), "{reason}: {wr:?}");
+                    allowed[at] = true;
+                }
+            }
+        }
+        let differs = (0..n_bytes).find(|at| !allowed[*at] && theirs[*at] != ours[*at]);
+        if let Some(at) = differs {
+            let line = at / 64 * 64..at / 64 * 64 + 64;
+            panic!(
+                "byte {at} of the ring, WQEs at {starts:x?}, by_ibv_wr {by_ibv_wr}: {wrs:#?}\ntheirs {:02x?}\nours   {:02x?}",
+                &theirs[line.clone()],
+                &ours[line]
+            );
+        }
+        assert_eq!(self.theirs.records(), self.ours.record.read(0, 8), "doorbell records: {wrs:?}");
+        self.compare_registers(&their_register, &theirs, *starts.last().expect("a request"));
+
+        self.cq.complete(self.theirs.requester_cqe(*starts.last().expect("a request") as u16));
+        assert_eq!(self.cq.drain(), 1);
+        let n_freed = self.ours.retire(*starts.last().expect("a request")).expect("outstanding").n_freed;
+        assert_eq!(n_freed, end.wrapping_sub(self.pi));
+
+        for wr in wrs {
+            *self.posted.by_opcode.entry(wr.opcode).or_default() += 1;
+        }
+        self.posted.n_requests += wrs.len() as u32;
+        self.posted.n_wqebbs += n_freed;
+        self.pi = end;
+    }
+
+    /// The register's two halves: the same one was written, with the same bytes; a BlueFlame is what the ring holds.
+    fn compare_registers(&mut self, register: &Window, their_ring: &[u8], last: u32) {
+        let (theirs, ours) = (register.read(), self.ours.take_register());
+        let half = self.turn * HALF;
+        self.turn ^= 1;
+        for (at, byte) in theirs.iter().enumerate() {
+            assert!((half..half + ours.len()).contains(&at) || *byte == UAR_FILL, "register byte {at}");
+        }
+        let theirs = &theirs[half..half + ours.len()];
+        if let [_, _, _, _, _, _, _, _] = ours[..] {
+            assert_eq!(theirs, ours, "the doorbell");
+            self.posted.n_doorbells += 1;
+            return;
+        }
+        let n_bytes = their_ring.len();
+        let wqe = |at: usize| (last as usize * 64 + at) % n_bytes;
+        for at in 0..ours.len() {
+            assert_eq!(theirs[at], their_ring[wqe(at)], "their BlueFlame, byte {at}");
+        }
+        assert_eq!(ours, self.ours.wqe(last as usize, ours.len()), "our BlueFlame");
+        self.posted.n_blue_flame += 1;
+    }
+}
