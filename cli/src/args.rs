@@ -1,6 +1,9 @@
 //! The command line, as it is written.
 
-use crate::{hosts::host_port, plan::Op};
+use crate::{
+    hosts::host_port,
+    plan::{Op, Transport},
+};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use mlx5_direct::mlx5::context::Mtu;
 use std::{ffi::OsString, net::IpAddr, path::PathBuf};
@@ -16,7 +19,7 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Exchange messages between two RC queue pairs and print the latency histogram
+    /// Exchange messages between two queue pairs and print the latency histogram
     Pingpong(Pingpong),
     /// Measure the latency of one operation
     Lat(Traffic),
@@ -138,7 +141,7 @@ pub(crate) struct Traffic {
     #[arg(long, value_enum, default_value_t = Op::Send)]
     pub(crate) op: Op,
     /// Bytes of a message: one size, a list, or a sweep in powers of two. Atomics are always 8 bytes.
-    /// Default: 64 for lat, 64k for bw
+    /// Default: 64 for lat, 64k for bw, 1k by datagrams
     #[arg(long, value_name = "BYTES|A,B|FROM..TO", value_parser = Sizes::parse)]
     pub(crate) size: Option<Sizes>,
     /// Operations of each size, shared among the queue pairs. Default: 10000, fewer where messages are long
@@ -191,7 +194,7 @@ pub(crate) struct PeerArgs {
     #[arg(long, value_name = "MAC", value_parser = mac)]
     pub(crate) peer_mac: Option<[u8; 6]>,
     /// Bytes of a packet's payload (256 to 4096). Default: the largest that both ports carry; 1024 with
-    /// ibv_rc_pingpong, whose default it is
+    /// ibv_rc_pingpong and ibv_uc_pingpong, whose default it is
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     pub(crate) mtu: Option<Mtu>,
     /// How long to wait for the peer to come
@@ -215,8 +218,31 @@ pub(crate) enum Exchange {
     /// That of rdma-core's ibv_rc_pingpong: give both the same --size and --iters
     #[value(name = "ibv_rc_pingpong")]
     IbvRcPingpong,
+    /// The same, over an unreliable connection
+    #[value(name = "ibv_uc_pingpong")]
+    IbvUcPingpong,
+    /// The same, by datagrams
+    #[value(name = "ibv_ud_pingpong")]
+    IbvUdPingpong,
     /// That of perftest (ib_send_lat, ib_write_bw and others; version 4.5): give it the same -s and -n
     Perftest,
+}
+
+impl Exchange {
+    /// The transport of the programs that speak it.
+    pub(crate) fn transport(self) -> Option<Transport> {
+        match self {
+            Self::Mlx5 => None,
+            Self::IbvRcPingpong | Self::Perftest => Some(Transport::Rc),
+            Self::IbvUcPingpong => Some(Transport::Uc),
+            Self::IbvUdPingpong => Some(Transport::Ud),
+        }
+    }
+
+    /// Whether it is one of the ping-pongs of rdma-core.
+    pub(crate) fn is_ibv_pingpong(self) -> bool {
+        matches!(self, Self::IbvRcPingpong | Self::IbvUcPingpong | Self::IbvUdPingpong)
+    }
 }
 
 /// What every traffic command takes.
@@ -226,6 +252,9 @@ pub(crate) struct Common {
     pub(crate) device: DeviceArg,
     #[command(flatten)]
     pub(crate) peer: PeerArgs,
+    /// How the queue pairs talk. Default: that of --exchange, else rc
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<Transport>,
     /// Carry the message in the WQE itself
     #[arg(long)]
     pub(crate) inline: bool,

@@ -4,20 +4,19 @@ use crate::{
     explain::Shown,
     failure::Failure,
     plan::{Measure, Op, Plan},
-    request::{Far, Post},
+    qp::AnyQp,
+    request::Far,
 };
 use mlx5_direct::{
-    Access, Connection, Context, Cq, CqAttr, Events, Mr, Qp, QpAddress, QpInit,
-    mlx5::ids::Qpn,
-    queue::{Flags, Lease, PostError, PostList},
+    Access, Connection, Context, Cq, CqAttr, Events, Mr, QpAddress, QpInit, mlx5::ids::Qpn, queue::Lease,
 };
 use std::time::Duration;
 
 /// A queue pair and how far it is. All numbers count requests since the start.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub(crate) qp: Qp,
-    lease: Lease,
+    pub(crate) qp: AnyQp,
+    pub(crate) lease: Lease,
     pub(crate) posted: u64,
     pub(crate) retired: u64,
     pub(crate) recv_posted: u64,
@@ -48,6 +47,8 @@ pub(crate) struct Places {
     half_bytes: usize,
     slots: u64,
     stride_bytes: u64,
+    /// Bytes that come before a message that arrives.
+    head_bytes: usize,
 }
 
 impl Places {
@@ -64,7 +65,7 @@ impl Places {
 
     /// Where message `n` of a lane arrives.
     pub(crate) fn incoming(self, lane: usize, n: u64) -> usize {
-        self.half_bytes + self.outgoing(lane, n)
+        self.half_bytes + self.outgoing(lane, n) + self.head_bytes
     }
 }
 
@@ -97,7 +98,7 @@ impl Endpoint {
         };
         let mut lanes = Vec::new();
         for _ in 0..plan.qps {
-            let mut qp = pd.create_qp(&init, &cq, &cq)?;
+            let mut qp = AnyQp::create(&pd, plan.transport, &init, &cq)?;
             let lease = qp.lease(&mr)?;
             lanes.push(Lane { qp, lease, posted: 0, retired: 0, recv_posted: 0, received: 0 });
         }
@@ -110,7 +111,12 @@ impl Endpoint {
             cq,
             mr,
             ctx: ctx.clone(),
-            places: Places { half_bytes, slots: plan.slots(measure).into(), stride_bytes: plan.stride() },
+            places: Places {
+                half_bytes,
+                slots: plan.slots(measure).into(),
+                stride_bytes: plan.stride(),
+                head_bytes: plan.head_bytes() as usize,
+            },
             plan: plan.clone(),
             shown: plan.explain.then(Shown::default),
         })
@@ -118,8 +124,7 @@ impl Endpoint {
 
     /// What the peer has to know of its queue pairs.
     pub(crate) fn addresses(&self, how: &Connection) -> Result<Vec<QpAddress>, Failure> {
-        let addresses = self.lanes.iter().map(|lane| lane.qp.address(how.port, how.gid_index));
-        Ok(addresses.collect::<Result<_, _>>()?)
+        self.lanes.iter().map(|lane| lane.qp.address(how)).collect()
     }
 
     /// Connects each queue pair to its peer's.
@@ -140,12 +145,13 @@ impl Endpoint {
         let places = self.places;
         // The data of a WRITE with immediate go where the WRITE says.
         let len = if self.plan.op == Op::Send { u64::from(self.plan.size) } else { 0 };
+        let head = u64::from(self.plan.head_bytes());
         let Lane { qp, lease, recv_posted, received, .. } = &mut self.lanes[lane];
         let end = *received + u64::from(self.plan.recv_depth());
         let mut list = qp.recv_list();
         for n in *recv_posted..end {
             let at = places.incoming(lane, n) as u64;
-            list.recv(n)?.local(*lease, at..at + len)?.finish();
+            list.recv(n)?.local(*lease, at - head..at + len)?.finish();
         }
         list.publish();
         *recv_posted = end;
@@ -156,31 +162,6 @@ impl Endpoint {
     pub(crate) fn has_room(&self, lane: usize, n: u32) -> bool {
         let Lane { posted, retired, .. } = self.lanes[lane];
         posted - retired + u64::from(n) <= u64::from(self.plan.depth)
-    }
-
-    /// Posts `n` requests on `lane` and rings once. `last` is the number of the lane's very last request, which
-    /// is always signalled.
-    pub(crate) fn post(
-        &mut self,
-        lane: usize,
-        n: u32,
-        last: u64,
-        mut request: impl FnMut(&mut PostList<'_>, Post) -> Result<(), PostError>,
-    ) -> Result<(), Failure> {
-        let Lane { qp, lease, posted, .. } = &mut self.lanes[lane];
-        let mut list = qp.post_list();
-        for number in *posted..*posted + u64::from(n) {
-            let signalled = (number + 1).is_multiple_of(self.plan.signal_every.into()) || number == last;
-            let flags = if signalled { Flags::SIGNALED } else { Flags::NONE };
-            request(&mut list, Post { number, lease: *lease, flags })?;
-        }
-        let n_wqebbs = list.n_wqebbs();
-        list.ring();
-        *posted += u64::from(n);
-        if let Some(shown) = &mut self.shown {
-            shown.posted(qp.send_queue(), n, n_wqebbs);
-        }
-        Ok(())
     }
 
     /// Takes and retires every completion that is there; how many they were.
@@ -210,7 +191,8 @@ impl Endpoint {
                 continue;
             }
             let imm = (self.plan.op == Op::WriteImm).then_some(lane.received as u32);
-            if wr_id != lane.received || wc.byte_len() != self.plan.size || wc.imm() != imm {
+            let len = self.plan.size + self.plan.head_bytes();
+            if wr_id != lane.received || wc.byte_len() != len || wc.imm() != imm {
                 return Err(Failure::Run(format!(
                     "{}: QP {qpn} received message {wr_id} of {} bytes with immediate {:?}; expected message {} \
                      of {} bytes with {imm:?}",
@@ -218,7 +200,7 @@ impl Endpoint {
                     wc.byte_len(),
                     wc.imm(),
                     lane.received,
-                    self.plan.size,
+                    len,
                 )));
             }
             lane.received += 1;

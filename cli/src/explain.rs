@@ -2,10 +2,12 @@
 
 use mlx5_direct::{
     cqe::{CQE_BYTES, CqeOpcode, ErrorCqe, RequesterCqe, ResponderCqe},
+    mlx5::context::ServiceType,
     mlx5::layout::Layout,
-    queue::{Completion, SendQueue},
+    queue::{Completion, SendQueue, Transport},
     wqe::{
-        AtomicSeg, CtrlSeg, DataSeg, InlineSeg, MAX_WQEBBS, RaddrSeg, SEGMENT_BYTES, SendOpcode, WQEBB_BYTES,
+        AtomicSeg, AvSeg, CtrlSeg, DataSeg, InlineSeg, MAX_WQEBBS, RaddrSeg, SEGMENT_BYTES, SendOpcode,
+        WQEBB_BYTES,
     },
 };
 use mlx5_model::trace::Hexdump;
@@ -24,6 +26,8 @@ pub(crate) struct Shown {
 struct Doorbell {
     /// The first WQE of the list.
     wqe: Vec<u8>,
+    /// Whether it has an address vector.
+    is_datagram: bool,
     /// Requests in the list.
     n: u32,
     /// First 8 bytes of its last WQE.
@@ -35,7 +39,7 @@ struct Doorbell {
 
 impl Shown {
     /// A list of `n` requests of one size was rung for, the queue's first if nothing was seen yet.
-    pub(crate) fn posted(&mut self, queue: &SendQueue, n: u32, n_wqebbs: u32) {
+    pub(crate) fn posted<T: Transport>(&mut self, queue: &SendQueue<T>, n: u32, n_wqebbs: u32) {
         if self.doorbell.is_some() || n == 0 {
             return;
         }
@@ -45,7 +49,8 @@ impl Shown {
         let wqe = queue.copy_wqe(0, &mut buffer).map(<[u8]>::to_vec);
         if let (Some(register), Some(wqe)) = (register, wqe) {
             let blue_flame = n == 1 && n_wqebbs <= queue.blue_flame_max_wqebbs();
-            self.doorbell = Some(Doorbell { wqe, n, register, record: n_wqebbs, blue_flame });
+            let is_datagram = T::SERVICE == ServiceType::UD;
+            self.doorbell = Some(Doorbell { wqe, is_datagram, n, register, record: n_wqebbs, blue_flame });
         }
     }
 
@@ -60,7 +65,7 @@ impl Shown {
         if let Some(doorbell) = &self.doorbell {
             writeln!(out, "first WQE of {name}, {} bytes:", doorbell.wqe.len())?;
             write!(out, "{}", Hexdump(&doorbell.wqe))?;
-            wqe(&doorbell.wqe, out)?;
+            wqe(&doorbell.wqe, doorbell.is_datagram, out)?;
             doorbell.print(name, out)?;
         }
         if let Some(bytes) = &self.requester_cqe {
@@ -97,7 +102,7 @@ impl Doorbell {
 }
 
 /// Prints a send WQE, segment by segment. Stops where the bytes do.
-fn wqe(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+fn wqe(bytes: &[u8], is_datagram: bool, out: &mut impl Write) -> io::Result<()> {
     let Some(first) = bytes.first_chunk() else { return Ok(()) };
     let ctrl = CtrlSeg::from_bytes(*first);
     let bytes = &bytes[..bytes.len().min(usize::from(ctrl.ds()) * SEGMENT_BYTES)];
@@ -110,6 +115,9 @@ fn wqe(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
         io::Result::Ok(true)
     };
     segment(SEGMENT_BYTES, "control segment", CtrlSeg::DESC)?;
+    if is_datagram {
+        segment(size_of::<AvSeg>(), "address vector segment", AvSeg::DESC)?;
+    }
     if ctrl.opcode().has_raddr() {
         segment(SEGMENT_BYTES, "remote address segment", RaddrSeg::DESC)?;
     }
@@ -119,8 +127,8 @@ fn wqe(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     if ctrl.opcode() == SendOpcode::NOP {
         return Ok(());
     }
-    let header =
-        SEGMENT_BYTES * (1 + usize::from(ctrl.opcode().has_raddr()) + usize::from(ctrl.opcode().is_atomic()));
+    let of_operation = usize::from(ctrl.opcode().has_raddr()) + usize::from(ctrl.opcode().is_atomic());
+    let header = SEGMENT_BYTES * (1 + of_operation) + if is_datagram { size_of::<AvSeg>() } else { 0 };
     // The inline bit is the same in both kinds of segment.
     if bytes.get(header).is_some_and(|byte| byte & 0x80 != 0) {
         segment(InlineSeg::HEADER_BYTES, "inline segment, its data behind it", InlineSeg::DESC)?;

@@ -14,6 +14,7 @@ mod info;
 mod model;
 mod payload;
 mod plan;
+mod qp;
 mod report;
 mod request;
 mod run;

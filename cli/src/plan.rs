@@ -6,8 +6,42 @@ use crate::{
     hosts::MAX_CYCLE_BUFFER_BYTES,
 };
 use clap::ValueEnum;
-use mlx5_direct::backend::DeviceAttr;
+use mlx5_direct::{
+    backend::{DeviceAttr, PortAttr},
+    queue::Grh,
+};
 use std::time::Duration;
+
+/// How queue pairs talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// Reliable connection
+    Rc,
+    /// Unreliable connection: SEND and RDMA WRITE, of which nothing is acknowledged
+    Uc,
+    /// Unreliable datagram: SEND of messages of one packet
+    Ud,
+}
+
+impl Transport {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "rc",
+            Self::Uc => "uc",
+            Self::Ud => "ud",
+        }
+    }
+
+    /// Whether it has an operation.
+    fn has(self, op: Op) -> bool {
+        match self {
+            Self::Rc => true,
+            Self::Uc => !op.fetches(),
+            Self::Ud => op == Op::Send,
+        }
+    }
+}
 
 /// The operation to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,6 +101,7 @@ pub(crate) enum Measure {
 /// A run of traffic of one size.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
+    pub(crate) transport: Transport,
     pub(crate) op: Op,
     pub(crate) size: u32,
     /// Exchanges in all (latency) or requests in all (bandwidth).
@@ -103,6 +138,7 @@ const WINDOW_BYTES: u64 = 16 << 20;
 impl Plan {
     fn new(common: &Common, op: Op, size: u32) -> Self {
         Self {
+            transport: common.transport.or(common.peer.exchange.transport()).unwrap_or(Transport::Rc),
             op,
             size,
             iters: 1,
@@ -118,7 +154,7 @@ impl Plan {
             two_hosts: common.peer.is_given(),
             window_bytes: match common.peer.exchange {
                 Exchange::Perftest => MAX_CYCLE_BUFFER_BYTES,
-                Exchange::Mlx5 | Exchange::IbvRcPingpong => 0,
+                _ => 0,
             },
         }
     }
@@ -136,6 +172,7 @@ impl Plan {
             (Some(sizes), _) => sizes.0.clone(),
             (None, _) if args.op.is_atomic() => vec![8],
             (None, Measure::Latency) => vec![64],
+            (None, Measure::Bandwidth) if args.common.transport == Some(Transport::Ud) => vec![1 << 10],
             (None, Measure::Bandwidth) => vec![64 << 10],
         };
         let plan = |size: u32| {
@@ -167,9 +204,14 @@ impl Plan {
         }
     }
 
+    /// Bytes that come before a message that arrives: the network header of datagrams.
+    pub(crate) fn head_bytes(&self) -> u32 {
+        if self.transport == Transport::Ud { Grh::BYTES as u32 } else { 0 }
+    }
+
     /// Distance of two slots in bytes.
     pub(crate) fn stride(&self) -> u64 {
-        u64::from(self.size).max(1).next_multiple_of(64)
+        u64::from(self.size.saturating_add(self.head_bytes())).max(1).next_multiple_of(64)
     }
 
     /// Bytes of one of the two halves of an end's memory.
@@ -182,6 +224,24 @@ impl Plan {
     fn check(&self, measure: Measure) -> Result<(), Failure> {
         let name = self.op.name();
         let rule = |text: String| Err(Failure::Usage(text));
+        if !self.transport.has(self.op) {
+            return rule(format!(
+                "--op {name} with --transport {}: {}; use --transport rc",
+                self.transport.name(),
+                match self.transport {
+                    Transport::Ud => "a datagram has no remote address, and can only be sent",
+                    _ => "it needs an answer, and an unreliable connection has none",
+                }
+            ));
+        }
+        let is_lossy = self.transport != Transport::Rc && self.op.takes_recv();
+        if self.two_hosts && is_lossy && measure == Measure::Bandwidth {
+            return rule(format!(
+                "bw --op {name} --transport {} between two hosts: nothing tells how far the receiver is, and what \
+                 comes too early is lost; use lat, --op write, or both ends in one process",
+                self.transport.name()
+            ));
+        }
         if self.inline && self.op.fetches() {
             return rule(format!("--inline with --op {name}: inline data is sent, and {name} fetches"));
         }
@@ -234,6 +294,7 @@ impl Plan {
     pub(crate) fn check_device(
         &self,
         device: &DeviceAttr,
+        port: &PortAttr,
         measure: Measure,
         ends_on_it: u32,
     ) -> Result<(), Failure> {
@@ -250,6 +311,15 @@ impl Plan {
                 self.size.into(),
                 device.max_inline_data.into(),
                 "max_inline_data",
+            )?;
+        }
+        if self.transport == Transport::Ud {
+            let limit = port.active_mtu.bytes().unwrap_or(0);
+            at_most(
+                "--size with --transport ud",
+                self.size.into(),
+                limit.into(),
+                "active_mtu of one packet",
             )?;
         }
         let depth = if self.two_hosts { "--depth, 4 × for receives," } else { "--depth" };

@@ -6,7 +6,7 @@ use crate::{
     endpoint::{Endpoint, PORT},
     failure::Failure,
     hosts,
-    plan::{Measure, Op, Plan},
+    plan::{Measure, Op, Plan, Transport},
     report::{LatencyRow, RateRow, draw},
     traffic::{A, B, Link, bandwidth, latency},
 };
@@ -22,12 +22,22 @@ pub(crate) fn what_is_measured(op: Op) -> &'static str {
     if op.fetches() { "post to completion" } else { "half round trip" }
 }
 
+/// The transport in words, where it is not the usual one.
+pub(crate) fn over(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Rc => "",
+        Transport::Uc => " over UC",
+        Transport::Ud => " by datagrams (UD)",
+    }
+}
+
 /// Results of a command, as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results<'r, Row> {
     pub(crate) command: &'r str,
     pub(crate) device: String,
     pub(crate) op: &'r str,
+    pub(crate) transport: &'r str,
     pub(crate) seed: u64,
     pub(crate) mtu_bytes: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,8 +102,11 @@ pub(crate) fn pingpong(args: &Pingpong, out: &mut impl Write) -> Result<(), Fail
         }
         writeln!(
             out,
-            "SEND    {} round trips of {} bytes, path MTU {mtu_bytes}, every payload checked (seed {})",
-            plan.iters, plan.size, plan.seed
+            "SEND    {} round trips of {} bytes{}, path MTU {mtu_bytes}, every payload checked (seed {})",
+            plan.iters,
+            plan.size,
+            over(plan.transport),
+            plan.seed
         )?;
         out.flush()?;
     }
@@ -105,6 +118,7 @@ pub(crate) fn pingpong(args: &Pingpong, out: &mut impl Write) -> Result<(), Fail
             command: "pingpong",
             device: name,
             op: plan.op.name(),
+            transport: plan.transport.name(),
             seed: plan.seed,
             mtu_bytes,
             measured: Some(what_is_measured(plan.op)),
@@ -152,8 +166,9 @@ fn traffic<R: hosts::TwoHosts>(command: &str, args: &Traffic, out: &mut impl Wri
             let way = measured.unwrap_or("one way");
             writeln!(
                 out,
-                "op      {}, {way}, {}, path MTU {mtu}, seed {}",
+                "op      {}{}, {way}, {}, path MTU {mtu}, seed {}",
                 op.name(),
+                over(plan.transport),
                 R::UNIT,
                 args.common.seed
             )?;
@@ -176,8 +191,18 @@ fn traffic<R: hosts::TwoHosts>(command: &str, args: &Traffic, out: &mut impl Wri
         return finish(violations.as_deref(), out);
     }
     let seed = args.common.seed;
-    let results =
-        Results { command, device: name, op: op.name(), seed, mtu_bytes: mtu, measured, rows, violations };
+    let transport = plans.first().map_or("", |plan| plan.transport.name());
+    let results = Results {
+        command,
+        device: name,
+        op: op.name(),
+        transport,
+        seed,
+        mtu_bytes: mtu,
+        measured,
+        rows,
+        violations,
+    };
     finish_json(&results, out)
 }
 
@@ -210,7 +235,7 @@ fn describe_end(end: &Endpoint, out: &mut impl Write) -> Result<(), Failure> {
 
 fn mtu_bytes(link: &Link) -> Result<u32, Failure> {
     let Some(lane) = link.ends[A].lanes.first() else { return Ok(0) };
-    Ok(lane.qp.query()?.path_mtu.bytes().unwrap_or(0))
+    lane.qp.mtu_bytes(&link.ends[A].ctx)
 }
 
 fn explain(link: &Link, out: &mut impl Write) -> io::Result<()> {

@@ -8,7 +8,9 @@ use crate::{
 use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Error, Events, Mr, Pd, Qp, QpAddress, QpInit,
     cqe::CqeSyndrome,
-    queue::{CompletionError, Lease, PostError, PostList},
+    queue::{
+        AddressHandle, CompletionError, Connected, Lease, PostError, PostList, Rc, Source, Transport, Ud,
+    },
 };
 use std::time::{Duration, Instant};
 
@@ -41,8 +43,8 @@ impl Default for Setup {
 
 /// One end. A field is dropped after those that use it.
 #[derive(Debug)]
-pub(crate) struct End {
-    pub(crate) qp: Qp,
+pub(crate) struct End<T = Rc> {
+    pub(crate) qp: Qp<T>,
     pub(crate) cq: Cq,
     pub(crate) mr: Mr,
     pub(crate) lease: Lease,
@@ -55,15 +57,16 @@ pub(crate) struct Done {
     pub(crate) wr_id: u64,
     pub(crate) byte_len: u32,
     pub(crate) imm: Option<u32>,
+    pub(crate) source: Option<Source>,
     pub(crate) error: Option<CompletionError>,
 }
 
-impl End {
+impl<T: Transport> End<T> {
     fn new(ctx: &Context, setup: &Setup) -> Result<Self, Error> {
         let pd = ctx.alloc_pd()?;
         let events = if setup.events { Events::Own } else { Events::None };
         let cq = ctx.create_cq(&CqAttr { n_cqes: 1024, events, ..CqAttr::default() })?;
-        let mut qp = pd.create_qp(&setup.init, &cq, &cq)?;
+        let mut qp = pd.create_qp_of(&setup.init, &cq, &cq)?;
         let mr = pd.alloc_mr(MEMORY_BYTES, setup.access)?;
         let lease = qp.lease(&mr)?;
         Ok(Self { qp, cq, mr, lease, pd })
@@ -76,7 +79,7 @@ impl End {
     /// Writes requests and rings once.
     pub(crate) fn post(
         &mut self,
-        write: impl FnOnce(&mut PostList<'_>, Lease) -> Result<(), PostError>,
+        write: impl FnOnce(&mut PostList<'_, T>, Lease) -> Result<(), PostError>,
     ) -> Outcome {
         let mut list = self.qp.post_list();
         write(&mut list, self.lease)?;
@@ -94,7 +97,13 @@ impl End {
         let mut poll = self.cq.poll();
         let Some(wc) = poll.next() else { return Ok(None) };
         let wr_id = self.qp.retire(&wc)?.wr_id;
-        Ok(Some(Done { wr_id, byte_len: wc.byte_len(), imm: wc.imm(), error: wc.error() }))
+        Ok(Some(Done {
+            wr_id,
+            byte_len: wc.byte_len(),
+            imm: wc.imm(),
+            source: wc.source(),
+            error: wc.error(),
+        }))
     }
 
     /// The next completion.
@@ -151,12 +160,31 @@ impl End {
 
 /// Two connected ends on the bench.
 pub(crate) fn pair(bench: &Bench, setup: &Setup) -> Outcome<(End, End)> {
+    pair_of(bench, setup)
+}
+
+/// Two ends connected by some transport.
+pub(crate) fn pair_of<T: Connected>(bench: &Bench, setup: &Setup) -> Outcome<(End<T>, End<T>)> {
     let [on_a, on_b] = bench.ends();
     let (mut a, mut b) = (End::new(on_a, setup)?, End::new(on_b, setup)?);
     let (to_a, to_b) = (a.address(&setup.how)?, b.address(&setup.how)?);
     a.qp.connect(&to_b, &setup.how)?;
     b.qp.connect(&to_a, &setup.how)?;
     Ok((a, b))
+}
+
+/// What datagrams of the bench carry.
+pub(crate) const QKEY: u32 = 0x1234_5678;
+
+/// Two ends for datagrams, and the way from the first to the second.
+pub(crate) fn datagram_pair(bench: &Bench, setup: &Setup) -> Outcome<(End<Ud>, End<Ud>, AddressHandle)> {
+    let [on_a, on_b] = bench.ends();
+    let (mut a, mut b) = (End::<Ud>::new(on_a, setup)?, End::<Ud>::new(on_b, setup)?);
+    a.qp.activate(setup.how.port, QKEY)?;
+    b.qp.activate(setup.how.port, QKEY)?;
+    let to_b = b.address(&setup.how)?;
+    let handle = a.qp.address_handle(&a.qp.address_to(&to_b)?, to_b.qpn, QKEY)?;
+    Ok((a, b, handle))
 }
 
 /// Bytes that tell their place and `salt`.

@@ -39,6 +39,14 @@ for op in send write write-imm read faa cas; do
     check "mlx5 bw, $op, 4 queue pairs" mlx5 bw $dev --op $op --iters 1000 --qps 4 --batch 8 $size
 done
 check "mlx5 bw, inline, signalled now and then" mlx5 bw $dev --op send --iters 2000 --inline --size 64 --signal-every 16
+for transport in uc ud; do
+    check "mlx5 pingpong, $transport" mlx5 pingpong $dev --transport $transport --iters 300
+    check "mlx5 bw, $transport, 4 queue pairs" mlx5 bw $dev --transport $transport --iters 1000 --size 1k --qps 4 --batch 8
+done
+check "mlx5 lat, write over UC" mlx5 lat $dev --transport uc --op write --iters 100 --size 4k
+check "mlx5 pingpong, ud, asleep on events" mlx5 pingpong $dev --transport ud --iters 100 --events
+check "mlx5 pingpong, ud, more than a packet is refused" refuses "limit active_mtu of one packet is 1024" \
+    mlx5 pingpong $dev --transport ud --size 1025
 check "hw-tests: all scenarios of one function" says "passed, 0 failed, 1 skipped" hw-tests $dev --json /dev/ttyS1
 
 # with NAME MLX5… -- PROGRAM…: an unmodified program at the other end, both ways round.
@@ -56,6 +64,14 @@ ping="pingpong --exchange ibv_rc_pingpong"
 with "ibv_rc_pingpong" $ping --size 4096 --iters 200 -- $rc -s 4096 -n 200
 with "ibv_rc_pingpong, 1 MB" $ping --size 1048576 --iters 10 -- $rc -s 1048576 -n 10
 with "ibv_rc_pingpong, both asleep on events" $ping --size 64 --iters 100 --events -- $rc -s 64 -n 100 -e
+for transport in uc ud; do
+    pong="ibv_${transport}_pingpong -d mlx5_0 -g 1"
+    ping="pingpong --exchange ibv_${transport}_pingpong"
+    with "ibv_${transport}_pingpong" $ping --size 1024 --iters 200 -- $pong -s 1024 -n 200
+    with "ibv_${transport}_pingpong, both asleep on events" $ping --size 64 --iters 100 --events -- $pong -s 64 -n 100 -e
+done
+with "ibv_uc_pingpong, 1 MB" pingpong --exchange ibv_uc_pingpong --size 1048576 --iters 10 -- \
+    ibv_uc_pingpong -d mlx5_0 -g 1 -s 1048576 -n 10
 perf="-F -x 1"
 for op in send write read; do
     with "ib_${op}_lat" lat --exchange perftest --op $op --size 2 --iters 200 -- ib_${op}_lat $perf -s 2 -n 200

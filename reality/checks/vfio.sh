@@ -21,6 +21,12 @@ for op in send write write-imm read cas faa; do
     check "lat $op" mlx5 lat --device $card --op $op --iters 500
     check "bw $op, 5 QPs" mlx5 bw --device $card --op $op --iters 1001 --qps 5 --batch 7 --depth 20
 done
+for transport in uc ud; do
+    check "pingpong, $transport" mlx5 pingpong --device $card --transport $transport --iters 1000
+    check "pingpong, $transport, asleep until MSI-X" mlx5 pingpong --device $card --transport $transport --iters 200 --events
+    check "bw, $transport, 5 QPs" mlx5 bw --device $card --transport $transport --size 1k --iters 1001 --qps 5 --batch 7 --depth 20
+done
+check "lat write over UC" mlx5 lat --device $card --transport uc --op write --iters 500
 check "lat send, 1 B to 1 MiB" mlx5 lat --device $card --op send --size 1..1m --iters 20
 check "lat read, 1 B to 1 MiB" mlx5 lat --device $card --op read --size 1..1m --iters 20
 check "bw write, 4 MiB messages" mlx5 bw --device $card --op write --size 4m --iters 16 --depth 4

@@ -14,7 +14,7 @@ use crate::{
 pub struct Connection {
     /// Own port, from 1.
     pub port: u8,
-    /// Own entry in the GID table; `None` for the [usual one](Context::usual_gid_index).
+    /// Own entry in the GID table; `None` for the [usual one](crate::Context::usual_gid_index).
     pub gid_index: Option<u8>,
     /// What the peer may do.
     pub access: Access,
@@ -58,7 +58,7 @@ impl<T: Connected> Qp<T> {
     /// tell each other.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an address that packets cannot be sent to, by name, before the device is
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an address that packets cannot be sent to, by name, before the device is
     /// asked; the queue pair may be in INIT then.
     pub fn connect(&mut self, peer: &QpAddress, how: &Connection) -> Result<()> {
         let reliable = Self::if_reliable;

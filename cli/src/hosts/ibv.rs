@@ -1,6 +1,6 @@
-//! The exchange of rdma-core's `ibv_rc_pingpong`, and its ping-pong.
+//! The exchange of rdma-core's `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`, and their ping-pong.
 //!
-//! Each end tells `LID:QPN:PSN:GID` in a text of fixed length; the client then says `done`, and both close the
+//! They are the same, but for the transport. Each end tells `LID:QPN:PSN:GID` in a text of fixed length; the client then says `done`, and both close the
 //! socket. Size, iterations and MTU are not told. Both ends send as often as they receive, a message only after the
 //! one before it has completed and the answer is here.
 
@@ -79,7 +79,7 @@ impl Address {
         };
         read().ok_or_else(|| {
             Failure::Run(format!(
-                "the peer said {text:?}, which is no LID:QPN:PSN:GID; is it ibv_rc_pingpong?"
+                "the peer said {text:?}, which is no LID:QPN:PSN:GID; is it ibv_rc_pingpong or its like?"
             ))
         })
     }
@@ -88,8 +88,7 @@ impl Address {
     fn to_peer(self, local: &Local<'_>) -> Result<QpAddress, Failure> {
         if self.gid == 0 {
             return Err(Failure::Run(
-                "the peer gave no GID, which RoCE needs; start ibv_rc_pingpong with -g and the index of one"
-                    .into(),
+                "the peer gave no GID, which RoCE needs; start it with -g and the index of one".into(),
             ));
         }
         local.peer(Qpn::new(self.qpn), Psn::new(self.psn), self.gid.to_be_bytes())
@@ -172,7 +171,7 @@ fn ping_pong(half: &mut Half<'_>) -> Result<Option<Latencies>, Failure> {
             if !is_message(&bytes) {
                 return Err(Failure::Run(format!(
                     "payload of message {n} is wrong: it is not all 0x{FILL:x}, with or without a 0 at the start of \
-                     each page, as ibv_rc_pingpong sends it"
+                     each page, as ibv_rc_pingpong and its like send it"
                 )));
             }
             sent_at = Some(send(half, n, &bytes)?);
@@ -209,7 +208,7 @@ mod tests {
         assert_eq!((bytes.len(), Address::from_bytes(&bytes).unwrap()), (ADDRESS_BYTES, address));
         for bad in ["", "0000:000104:abcdef", "zzzz:000104:abcdef:00", "{\"hello\":1}"] {
             let told = Address::from_bytes(bad.as_bytes()).unwrap_err().message().unwrap();
-            assert!(told.contains("is it ibv_rc_pingpong?"), "{told}");
+            assert!(told.contains("is it ibv_rc_pingpong or its like?"), "{told}");
         }
     }
 

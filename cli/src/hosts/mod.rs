@@ -73,8 +73,8 @@ impl<R> Outcome<R> {
         row: Option<R>,
         latencies: Option<Latencies>,
     ) -> Result<Self, Failure> {
-        let first = end.lanes.first().map(|lane| lane.qp.query()).transpose()?;
-        let mtu_bytes = first.and_then(|attr| attr.path_mtu.bytes()).unwrap_or(0);
+        let first = end.lanes.first().map(|lane| lane.qp.mtu_bytes(&end.ctx)).transpose()?;
+        let mtu_bytes = first.unwrap_or(0);
         let own = end.lanes.iter().map(|lane| format!("QP {}", lane.qp.qpn())).collect();
         let peers = peers
             .iter()
@@ -106,7 +106,7 @@ pub(crate) trait TwoHosts: Row {
 /// Exchanges of other programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Foreign {
-    IbvRcPingpong,
+    IbvPingpong,
     Perftest,
 }
 
@@ -137,7 +137,7 @@ impl TwoHosts for LatencyRow {
         tcp: &mut Tcp,
     ) -> Result<Outcome<Self>, Failure> {
         match exchange {
-            Foreign::IbvRcPingpong => ibv::run(plan, local, tcp),
+            Foreign::IbvPingpong => ibv::run(plan, local, tcp),
             Foreign::Perftest => perftest::latency(plan, local, tcp),
         }
     }
@@ -171,7 +171,7 @@ impl TwoHosts for RateRow {
         tcp: &mut Tcp,
     ) -> Result<Outcome<Self>, Failure> {
         match exchange {
-            Foreign::IbvRcPingpong => Err(Failure::Usage(run::ONLY_PINGPONG.into())),
+            Foreign::IbvPingpong => Err(Failure::Usage(run::ONLY_PINGPONG.into())),
             Foreign::Perftest => perftest::bandwidth(plan, local, tcp),
         }
     }

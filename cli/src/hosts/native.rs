@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Version of the exchange. Ends of different versions do not talk.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What a line says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,6 +41,7 @@ enum Message {
 struct Hello {
     version: u32,
     command: String,
+    transport: String,
     op: String,
     size: Vec<u32>,
     iters: Vec<u64>,
@@ -57,6 +58,7 @@ impl Hello {
         Self {
             version: VERSION,
             command: command.into(),
+            transport: first.map_or_else(String::new, |plan| plan.transport.name().into()),
             op: first.map_or_else(String::new, |plan| plan.op.name().into()),
             size: plans.iter().map(|plan| plan.size).collect(),
             iters: plans.iter().map(|plan| plan.iters).collect(),
@@ -78,6 +80,7 @@ impl Hello {
         let pairs = |of: fn(&Self) -> Value| (of(self), of(peer));
         let settings = [
             ("the command", pairs(|hello| hello.command.clone().into())),
+            ("--transport", pairs(|hello| hello.transport.clone().into())),
             ("--op", pairs(|hello| hello.op.clone().into())),
             ("--size", pairs(|hello| hello.size.clone().into())),
             ("--iters", pairs(|hello| hello.iters.clone().into())),
@@ -263,6 +266,7 @@ mod tests {
         Hello {
             version: VERSION,
             command: "lat".into(),
+            transport: "rc".into(),
             op: "send".into(),
             size: vec![64],
             iters: vec![10],
@@ -278,6 +282,7 @@ mod tests {
         assert!(hello().compare(&hello()).is_ok());
         let others = [
             ("the command is \"lat\" here and \"bw\"", Hello { command: "bw".into(), ..hello() }),
+            ("--transport is \"rc\" here and \"ud\"", Hello { transport: "ud".into(), ..hello() }),
             ("--op is \"send\" here and \"read\"", Hello { op: "read".into(), ..hello() }),
             ("--size is [64] here and [64,65]", Hello { size: vec![64, 65], ..hello() }),
             ("--iters is [10] here and [11]", Hello { iters: vec![11], ..hello() }),
@@ -285,7 +290,7 @@ mod tests {
             ("--depth is 128 here and 2", Hello { depth: 2, ..hello() }),
             ("--qps is 1 here and 2", Hello { qps: 2, ..hello() }),
             ("--seed is 1 here and 2", Hello { seed: 2, ..hello() }),
-            ("version 1 of the exchange, the peer version 2", Hello { version: 2, ..hello() }),
+            ("version 2 of the exchange, the peer version 3", Hello { version: 3, ..hello() }),
         ];
         for (told, other) in others {
             let message = hello().compare(&other).unwrap_err().message().unwrap();
@@ -297,7 +302,9 @@ mod tests {
     fn lines_are_versioned_json() {
         let line = serde_json::to_string(&Message::Hello(hello())).unwrap();
         assert!(
-            line.starts_with(r#"{"hello":{"version":1,"command":"lat","op":"send","size":[64]"#),
+            line.starts_with(
+                r#"{"hello":{"version":2,"command":"lat","transport":"rc","op":"send","size":[64]"#
+            ),
             "{line}"
         );
         assert!(matches!(understand(&line), Ok(Message::Hello(theirs)) if theirs == hello()));

@@ -8,7 +8,7 @@ use crate::{
     failure::Failure,
     plan::{Measure, Plan},
     report::draw,
-    run::{Results, finish, finish_json, open, what_is_measured},
+    run::{Results, finish, finish_json, open, over, what_is_measured},
 };
 use mlx5_direct::{Connection, Context, backend::GidEntry};
 use std::{
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What `ibv_rc_pingpong` can be asked for.
-pub(super) const ONLY_PINGPONG: &str = "--exchange ibv_rc_pingpong plays ping-pong only: use `mlx5 pingpong`, or --exchange perftest with ib_send_bw";
+/// What `ibv_rc_pingpong` and its like can be asked for.
+pub(super) const ONLY_PINGPONG: &str = "--exchange ibv_rc_pingpong and its like play ping-pong only: use `mlx5 pingpong`, or --exchange perftest with ib_send_bw";
 
 /// Local ack timeout, 0.54 s. A peer that is a process may be off the processor for longer than the 8 times 67 ms that
 /// are usual between cards.
@@ -46,13 +46,23 @@ pub(crate) fn check_usage(command: &str, plans: &[Plan], common: &Common) -> Res
 /// What other programs can be asked for.
 fn check_exchange(command: &str, plans: &[Plan], exchange: Exchange) -> Result<(), Failure> {
     let rule = |text: &str| Err(Failure::Usage(text.into()));
+    let asked = plans.first().map(|plan| plan.transport);
+    if let (Some(theirs), Some(ours)) = (exchange.transport(), asked)
+        && theirs != ours
+    {
+        return Err(Failure::Usage(format!(
+            "--transport {} with an --exchange whose programs use {}: leave --transport out, or choose another exchange",
+            ours.name(),
+            theirs.name()
+        )));
+    }
     match exchange {
-        Exchange::IbvRcPingpong if command != "pingpong" => rule(ONLY_PINGPONG),
+        exchange if exchange.is_ibv_pingpong() && command != "pingpong" => rule(ONLY_PINGPONG),
         Exchange::Perftest if command == "pingpong" => {
             rule("--exchange perftest with pingpong: use `mlx5 lat --op send` with ib_send_lat")
         }
         Exchange::Perftest => perftest::check_usage(command, plans),
-        Exchange::Mlx5 | Exchange::IbvRcPingpong => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -77,6 +87,7 @@ pub(crate) fn run<R: TwoHosts>(
         command,
         device: name,
         op: first.map_or("", |plan| plan.op.name()),
+        transport: first.map_or("", |plan| plan.transport.name()),
         seed: common.seed,
         mtu_bytes,
         measured: measured::<R>(plans),
@@ -107,7 +118,7 @@ fn with_peer<R: TwoHosts>(
 ) -> Result<Told<R>, Failure> {
     let [ctx, _] = device.ends();
     for plan in plans {
-        plan.check_device(ctx.device(), R::MEASURE, 1)?;
+        plan.check_device(ctx.device(), &ctx.port(PORT)?, R::MEASURE, 1)?;
     }
     let peer = &common.peer;
     let (how, gid) = connection(ctx, peer)?;
@@ -141,9 +152,9 @@ fn with_peer<R: TwoHosts>(
             for qp in outcome.peers.iter().filter(|_| pingpong) {
                 writeln!(out, "{theirs:<7} peer, {qp}")?;
             }
-            let op = plans.first().map_or("", |plan| plan.op.name());
+            let (op, over) = plans.first().map_or(("", ""), |plan| (plan.op.name(), over(plan.transport)));
             let (way, unit) = (measured::<R>(plans).unwrap_or("one way"), R::UNIT);
-            writeln!(out, "op      {op}, {way}, {unit}, path MTU {mtu}, seed {}", common.seed)?;
+            writeln!(out, "op      {op}{over}, {way}, {unit}, path MTU {mtu}, seed {}", common.seed)?;
             if let Some(shown) = &outcome.end.shown {
                 writeln!(out)?;
                 match role {
@@ -169,8 +180,8 @@ fn with_peer<R: TwoHosts>(
             native::run(command, plans, &local, &mut tcp, tell)?;
             return Ok(told);
         }
-        Exchange::IbvRcPingpong => Foreign::IbvRcPingpong,
         Exchange::Perftest => Foreign::Perftest,
+        _ => Foreign::IbvPingpong,
     };
     let mut tell = tell;
     // One, as `check_usage` has seen to.

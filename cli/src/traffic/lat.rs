@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::{
         device::{Device, options},
-        plan::{Measure, Plan},
+        plan::{Measure, Plan, Transport},
     };
     use mlx5_model::Model;
 
@@ -260,6 +260,7 @@ mod tests {
         let device =
             Device::on(Model::new("".parse().unwrap()).unwrap(), &options(Duration::from_secs(10))).unwrap();
         let plan = Plan {
+            transport: Transport::Rc,
             op: Op::Write,
             size: 8,
             iters: 4,

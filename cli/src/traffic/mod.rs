@@ -39,7 +39,7 @@ impl Link {
         let on = device.ends();
         let ends_on_first = if device.functions().len() == 1 { 2 } else { 1 };
         for end in on {
-            plan.check_device(end.device(), measure, ends_on_first)?;
+            plan.check_device(end.device(), &end.port(PORT)?, measure, ends_on_first)?;
         }
         let mut a = Endpoint::new("a", on[A], plan, measure)?;
         let mut b = Endpoint::new("b", on[B], plan, measure)?;
@@ -109,7 +109,7 @@ impl Watched for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Op;
+    use crate::plan::{Op, Transport};
     use mlx5_model::Model;
     use std::time::Instant;
 
@@ -118,6 +118,7 @@ mod tests {
     fn plan(op: Op, events: bool) -> Plan {
         let (batch, depth, signal_every, qps) = (1, 16, 1, 1);
         Plan {
+            transport: Transport::Rc,
             op,
             size: 8,
             iters: 64,

@@ -23,6 +23,36 @@ fn every_operation_on_every_device() {
 }
 
 #[test]
+fn every_operation_of_unreliable_transports() {
+    for device in
+        ["model", "model:ports=2", "model:bar=trapped", "model:ports=2,mtu=256", "model:ports=2,link=ib"]
+    {
+        for op in ["send", "write", "write-imm"] {
+            let text = clean(&format!("lat --transport uc --op {op} --iters 100 --device {device}"));
+            assert!(text.contains(&format!("op      {op} over UC, half round trip")), "{text}");
+            clean(&format!("bw --transport uc --op {op} --iters 500 --qps 3 --batch 4 --device {device}"));
+        }
+        let text = clean(&format!("lat --transport ud --iters 100 --size 0..256 --device {device}"));
+        assert!(text.contains("by datagrams (UD)"), "{text}");
+        clean(&format!("bw --transport ud --iters 500 --size 256 --qps 3 --batch 4 --device {device}"));
+    }
+    clean("lat --transport ud --iters 50 --inline --size 1,11,12,13,940");
+    clean("bw --transport ud --iters 500 --inline --size 64 --signal-every 16");
+    clean("lat --transport uc --iters 50 --events --size 9000");
+    clean("bw --transport ud --iters 500 --events");
+    for transport in ["uc", "ud"] {
+        clean(&format!("pingpong --transport {transport} --iters 50 --device model:ports=2"));
+        let json: Value = serde_json::from_str(&ok(&format!("bw --transport {transport} --iters 50 --json")))
+            .expect("JSON");
+        assert_eq!(json["transport"], transport);
+    }
+    let text = clean("pingpong --transport ud --iters 5 --explain");
+    for part in ["address vector segment, av_ext_seg", "dqpn_dctn", "0x11111111", "rqpn"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
 fn every_operation_in_batches_on_many_queue_pairs() {
     for op in OPS {
         clean(&format!("bw --op {op} --iters 1001 --qps 5 --batch 7 --signal-every 10 --depth 20"));

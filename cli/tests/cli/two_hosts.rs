@@ -288,6 +288,29 @@ fn the_exchange_of_ibv_rc_pingpong() {
 }
 
 #[test]
+fn unreliable_transports_between_two_processes() {
+    for args in [
+        "pingpong --transport uc --iters 200",
+        "pingpong --transport ud --iters 200",
+        "lat --transport ud --iters 100 --size 1..1024 --events",
+        "lat --transport uc --op write --iters 100 --size 10000",
+        "bw --transport uc --op write --iters 500 --size 1000",
+        "pingpong --exchange ibv_uc_pingpong --size 10000 --iters 100",
+        "pingpong --exchange ibv_ud_pingpong --size 1000 --iters 100",
+    ] {
+        clean(args);
+    }
+    let [server, client] = both("lat --transport uc --iters 5", "lat --transport ud --iters 5");
+    for ended in [server, client] {
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(
+            ended.stderr.contains("--transport is \"u") && ended.stderr.contains("give both ends"),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
 fn the_exchange_of_perftest() {
     for op in ["send", "write", "read", "cas", "faa"] {
         let [server, client] = clean(&format!("lat --exchange perftest --op {op} --iters 300"));

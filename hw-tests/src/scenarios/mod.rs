@@ -5,6 +5,7 @@ mod device;
 mod errors;
 mod latency;
 mod load;
+mod unreliable;
 
 use crate::{bench::Bench, outcome::Outcome};
 use hdrhistogram::Histogram;
@@ -207,6 +208,36 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         asserts: "queue pairs go while packets fly, from either end; the next pair works",
         needs: &[],
         run: Run::Check(load::destroy_busy),
+    },
+    Scenario {
+        name: "uc_send_write",
+        asserts: "over an unreliable connection SEND and WRITE, with immediate data and without, of one packet and of many",
+        needs: &[],
+        run: Run::Check(unreliable::uc_send_write),
+    },
+    Scenario {
+        name: "uc_nobody_answers",
+        asserts: "what has no receive or no right is lost, its sender succeeds, and what comes after it arrives",
+        needs: &[],
+        run: Run::Check(unreliable::uc_nobody_answers),
+    },
+    Scenario {
+        name: "ud_send_grh",
+        asserts: "datagrams come behind 40 bytes of header that name both ends, the completion names the sender, answers arrive",
+        needs: &[],
+        run: Run::Check(unreliable::ud_send_grh),
+    },
+    Scenario {
+        name: "ud_wrong_qkey",
+        asserts: "a datagram with a wrong Q_Key is dropped, its sender succeeds, and the next one with the right key arrives",
+        needs: &[],
+        run: Run::Check(unreliable::ud_wrong_qkey),
+    },
+    Scenario {
+        name: "ud_over_mtu_refused",
+        asserts: "a datagram as long as the MTU arrives, one of a byte more is refused before it is posted",
+        needs: &[],
+        run: Run::Check(unreliable::ud_over_mtu),
     },
     Scenario {
         name: "send_latency",
