@@ -21,6 +21,8 @@ mod plot;
 mod report;
 #[path = "versus/rivals.rs"]
 mod rivals;
+#[path = "versus/ucx.rs"]
+mod ucx;
 
 #[path = "hot/floor.rs"]
 mod floor;

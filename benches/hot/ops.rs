@@ -109,6 +109,23 @@ fn send_batch<const N: usize>(queue: &mut SendQueue, wr_id: u64, sges: &[Sge; N]
     Ok(())
 }
 
+/// A message as an active message is: one byte of what it is, a header, and data, 17 bytes together, carried inline.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_message(
+    queue: &mut SendQueue,
+    wr_id: u64,
+    id: u8,
+    header: u64,
+    data: &[u8; 8],
+) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    let request = list.send(wr_id, Flags::SIGNALED)?.inline(&[id])?;
+    request.inline(&header.to_ne_bytes())?.inline(data)?.finish();
+    list.ring();
+    Ok(())
+}
+
 /// One receive request.
 #[unsafe(no_mangle)]
 #[inline(never)]

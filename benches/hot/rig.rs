@@ -279,6 +279,8 @@ ops! {
         |r| ops::hot_send_batch_16(&mut r.send, 1, &[SGE; 16]).expect("room");
     "post SEND x64" 64 hot_send_batch_64, |r, _| r.drain_sends(),
         |r| ops::hot_send_batch_64(&mut r.send, 1, &[SGE; 64]).expect("room");
+    "post 17 B message" 1 hot_send_message, |r, _| r.drain_sends(),
+        |r| ops::hot_send_message(&mut r.send, 1, 1, 0x1234, &[7; 8]).expect("room");
     "post_recv" 1 hot_recv, |r, _| r.drain_recvs(),
         |r| ops::hot_recv(&mut r.recv, 1, SGE).expect("room");
     "post_recv x16" 16 hot_recv_batch_16, |r, _| r.drain_recvs(),

@@ -25,6 +25,16 @@ fn library() -> PathBuf {
 fn command(tree: &Tree, arguments: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(env::current_exe().expect("path of this program"));
     command.args(arguments).env(INSIDE, "1").env("LD_PRELOAD", library()).env("SYSFS_PATH", tree.root());
+    // UCX: no hooks of memory calls, no flow control, which would need answers of a peer's.
+    for name in [
+        "UCX_MEM_MMAP_HOOK_MODE=none",
+        "UCX_IB_FORK_INIT=n",
+        "UCX_RC_MLX5_FC_ENABLE=n",
+        "UCX_LOG_LEVEL=error",
+    ] {
+        let (name, value) = name.split_once('=').expect("a setting");
+        command.env(name, value);
+    }
     // Settings of the user's must not change what is compared.
     for name in ["MLX5_SINGLE_THREADED", "MLX5_POST_SEND_PREFER_BF", "MLX5_SHUT_UP_BF", "MLX5_CQE_SIZE"] {
         command.env_remove(name);

@@ -13,6 +13,7 @@ use crate::{
         ops::Theirs,
     },
     rivals::{self, LOCKS, NO_LOCKS, Rival},
+    ucx,
 };
 use std::{cell::RefCell, hint::black_box, rc::Rc};
 
@@ -55,10 +56,12 @@ fn targets(name: &str) -> Targets {
         ns: Some(ns),
         instructions,
         ratio: Some(ratio),
+        ucx_ratio: None,
     };
     match name {
         "post 8 B inline write" => target(8.0, Some(85.0), 2.5),
         "post SEND x16" | "post SEND x64" => target(2.5, Some(40.0), 4.5),
+        "post 17 B message" => Targets { ucx_ratio: Some(1.8), ..Targets::default() },
         "post_recv" => target(3.0, None, 2.2),
         "post_recv x16" => target(1.0, None, 4.0),
         "poll 1" => target(5.0, Some(45.0), 4.5),
@@ -97,6 +100,9 @@ pub fn all(library: Option<&'static Library>) -> Vec<Case> {
             let mut all = vec![ours];
             all.extend(floors::of(name, &floor));
             all.extend(rivals.iter().flat_map(|rival| rivals::of(name, rival)));
+            if name == "post 17 B message" && library.is_some() {
+                all.extend(ucx::am_short());
+            }
             all
         });
         Case { group: SINGLE, name, n, calls: 64 / n, isolated: true, contenders, targets: targets(name) }

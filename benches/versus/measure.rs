@@ -38,6 +38,8 @@ pub struct Targets {
     pub instructions: Option<f64>,
     /// How many times faster than libmlx5 without locks.
     pub ratio: Option<f64>,
+    /// How many times faster than UCX.
+    pub ucx_ratio: Option<f64>,
 }
 
 /// What one contender took, per request or completion.

@@ -25,9 +25,11 @@ fn verdict(outcome: &Outcome, took: &Took) -> String {
             let instructions = f64::from(count.instructions) / f64::from(outcome.n);
             all.push(format!("≤ {most} instr: {}", met(instructions <= most)));
         }
-    } else if let Some(ratio) = targets.ratio
-        && took.who.ends_with("no locks")
-    {
+    } else if let Some(ratio) = match took.who {
+        who if who.ends_with("no locks") => targets.ratio,
+        who if who.starts_with("UCX") => targets.ucx_ratio,
+        _ => None,
+    } {
         all.push(format!("≥ {ratio} ×: {}", met(took.ratio[0] >= ratio)));
     }
     all.join(", ")
@@ -86,7 +88,7 @@ pub fn json(outcomes: &[Outcome]) -> String {
                 })
                 .collect();
             let targets = json!({
-                "ns": outcome.targets.ns, "instructions": outcome.targets.instructions, "ratio": outcome.targets.ratio,
+                "ns": outcome.targets.ns, "instructions": outcome.targets.instructions, "ratio": outcome.targets.ratio, "ucx_ratio": outcome.targets.ucx_ratio,
             });
             json!({
                 "group": outcome.group, "operation": outcome.name, "requests_of_one_call": outcome.n,
@@ -104,7 +106,7 @@ building the request included.
 ns: median of rounds in which all take turns; isolated: one call between two serialized clock readings. Neighbours on
 a shared machine move the ns by tens of per cent: compare ratios of one run, and gate on instructions and fences.
 libmlx5 is the installed one, unmodified, on a pretend kernel device. Its requests are prepared once and only patched,
-ours are built anew each time. Both have rings, records and registers in ordinary memory, in pages of their own.
+ours are built anew each time. UCX (1.13, rc_mlx5, without flow control) runs on the same device. All have rings, records and registers in ordinary memory, in pages of their own.
 The floor does less: no credits, ledger, limits or wrap, constants for arguments; its poll neither checks whose
 completion it is nor retires anything.
 demoted: the lines of the CQEs are moved out of the near caches (CLDEMOTE), as after a device has written them.

@@ -69,6 +69,14 @@ pub fn of(name: &str, rival: &Rival) -> Vec<Contender> {
                 ops::wr_send_inline(t, MESSAGE, black_box(&DATA[..64]));
             }),
         ],
+        "post 17 B message" => vec![
+            rival!(rival, 0, ops::post_send, |t, _| t.prepare(1, IBV_WR_SEND, inline_flags, 1), |t| {
+                ops::post_send(t, inline(black_box(&DATA[..17])));
+            }),
+            rival!(rival, 1, ops::wr_send_inline, |t, _| t.prepare(1, IBV_WR_SEND, 0, 1), |t| {
+                ops::wr_send_inline(t, MESSAGE, black_box(&DATA[..17]));
+            }),
+        ],
         "post SEND" => vec![
             rival!(rival, 0, ops::post_send, |t, _| t.prepare(1, IBV_WR_SEND, 0, 1), |t| {
                 ops::post_send(t, MESSAGE);

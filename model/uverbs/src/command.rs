@@ -11,6 +11,8 @@ pub(crate) struct Command<'a> {
     pub(crate) number: u32,
     /// Its structure, without the response address, and the driver's after it.
     pub(crate) request: &'a [u8],
+    /// Where the driver's begins, if the form says so.
+    driver_at: Option<usize>,
     response: u64,
     core_out_bytes: usize,
     driver_out_bytes: usize,
@@ -38,6 +40,7 @@ impl<'a> Command<'a> {
             return Ok(Self {
                 number: header.command,
                 request,
+                driver_at: Some(8 * usize::from(header.in_words)),
                 response: extended.response,
                 core_out_bytes: 8 * usize::from(header.out_words),
                 driver_out_bytes: 8 * usize::from(extended.provider_out_words),
@@ -52,12 +55,25 @@ impl<'a> Command<'a> {
             _ => u64::read_from_prefix(rest).map_err(|_| libc::EINVAL)?,
         };
         let out_bytes = 4 * usize::from(header.out_words);
-        Ok(Self { number: header.command, request, response, core_out_bytes: out_bytes, driver_out_bytes: 0 })
+        Ok(Self {
+            number: header.command,
+            request,
+            driver_at: None,
+            response,
+            core_out_bytes: out_bytes,
+            driver_out_bytes: 0,
+        })
     }
 
     /// A structure at the request's start.
     pub(crate) fn structure<T: FromBytes>(&self) -> Result<T, c_int> {
         T::read_from_prefix(self.request).map(|(structure, _)| structure).map_err(|_| libc::EINVAL)
+    }
+
+    /// The driver's structure, after a `C`, or where the extended form has it.
+    pub(crate) fn driver<C, T: FromBytes>(&self) -> Result<T, c_int> {
+        let request = self.request.get(self.driver_at.unwrap_or(size_of::<C>())..).ok_or(libc::EINVAL)?;
+        T::read_from_prefix(request).map(|(structure, _)| structure).map_err(|_| libc::EINVAL)
     }
 
     /// Whether it is of the extended form.

@@ -3,6 +3,7 @@
 
 use crate::{
     command::{Command, Reply},
+    eyes,
     uapi::*,
 };
 use std::{
@@ -25,12 +26,20 @@ pub(crate) struct Device {
     /// Registers of [`OWN_REGISTERS`] that no queue pair has.
     free_registers: Vec<u32>,
     n_shared: usize,
+    /// Where each is, and its slots.
+    cqs: BTreeMap<u32, (Mlx5CreateCq, u32)>,
     qps: BTreeMap<u32, Qp>,
 }
 
 impl Default for Device {
     fn default() -> Self {
-        Self { n_handles: 0, free_registers: OWN_REGISTERS.into(), n_shared: 0, qps: BTreeMap::new() }
+        Self {
+            n_handles: 0,
+            free_registers: OWN_REGISTERS.into(),
+            n_shared: 0,
+            cqs: BTreeMap::new(),
+            qps: BTreeMap::new(),
+        }
     }
 }
 
@@ -62,6 +71,7 @@ impl Device {
             number::CREATE_COMP_CHANNEL => core(HandleResp { handle: event_descriptor()? }),
             number::CREATE_CQ => {
                 let request: CreateCq = command.structure()?;
+                self.cqs.insert(handle, (command.driver::<CreateCq, _>()?, request.cqe + 1));
                 extendable(command, CreateCqResp { cq_handle: handle, cqe: request.cqe })
                     .driver(NumberResp { number: handle, reserved: 0 })
             }
@@ -91,7 +101,10 @@ impl Device {
                 created_srq(handle, request.max_wr, request.max_sge)
             }
             number::OPEN_XRCD => core(HandleResp { handle }),
-            number::DESTROY_CQ => core([0u32; 2]),
+            number::DESTROY_CQ => {
+                self.cqs.remove(&command.structure()?).ok_or(libc::EINVAL)?;
+                core([0u32; 2])
+            }
             number::DESTROY_SRQ => core(0u32),
             number::DEALLOC_PD
             | number::DESTROY_AH
@@ -113,6 +126,10 @@ impl Device {
             self.n_shared += 1;
             SHARED_REGISTERS[self.n_shared % SHARED_REGISTERS.len()]
         });
+        let memory: Mlx5CreateQp = command.driver::<CreateQp, _>()?;
+        if let Some((cq, n_cqes)) = self.cqs.get(&caps.send_cq_handle) {
+            eyes::remember(qpn, &memory, cq, *n_cqes);
+        }
         self.qps.insert(handle, Qp { caps, state: 0, bfreg_index });
         let response = CreateQpResp {
             qp_handle: handle,

@@ -2,8 +2,8 @@
 //! as the kernel's mlx5_ib does, so that the installed libibverbs and libmlx5, unchanged, open a device, make
 //! their objects, post and poll at full speed. No root, no kernel RDMA, no card.
 //!
-//! Nothing moves: UAR pages are ordinary memory that nobody reads, and no CQE comes unless the program writes it.
-//! That is what a benchmark of post and poll needs, and a comparison of bytes: rings, records and registers are
+//! UCX runs on it too. Nothing moves: UAR pages are ordinary memory that nobody reads, and no CQE comes unless the
+//! program writes it. That is what a benchmark of post and poll needs, and a comparison of bytes: rings, records and registers are
 //! where `mlx5dv_init_obj` says.
 //!
 //! libibverbs looks for devices in sysfs: `SYSFS_PATH` names a pretend one, which whoever loads this library
@@ -15,12 +15,14 @@
 //! | `real` | libc's own |
 //! | `command` | commands as a program writes them, and where it wants the answer |
 //! | `device` | the answers |
+//! | `eyes` | where queues are, for benchmarks |
 //! | `uapi` | the structures of both, as `rdma/ib_user_verbs.h` and `rdma/mlx5-abi.h` have them |
 //!
 //! Only the `write` interface is spoken: without an answer to `ioctl`, libibverbs falls back to it.
 
 mod command;
 mod device;
+mod eyes;
 mod libc_calls;
 #[path = "../../standin/src/real.rs"]
 mod real;

@@ -78,13 +78,20 @@ structures! {
     /// Responses that are a handle and one number: protection domains, memory windows, channels' descriptors.
     HandleResp { handle: u32, }
     RegMrResp { mr_handle: u32, lkey: u32, rkey: u32, }
-    CreateCq { user_handle: u64, cqe: u32, comp_vector: u32, }
+    CreateCq { user_handle: u64, cqe: u32, comp_vector: u32, comp_channel: u32, reserved: u32, }
+    /// `struct mlx5_ib_create_cq` as far as it is looked at.
+    Mlx5CreateCq { buf_addr: u64, db_addr: u64, cqe_size: u32, reserved: u32, }
     CreateCqResp { cq_handle: u32, cqe: u32, }
     /// `struct ib_uverbs_create_qp`, with which the extended form begins too.
     CreateQp {
         user_handle: u64, pd_handle: u32, send_cq_handle: u32, recv_cq_handle: u32, srq_handle: u32,
         max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32, max_recv_sge: u32, max_inline_data: u32,
         sq_sig_all: u8, qp_type: u8, is_srq: u8, reserved: u8,
+    }
+    /// `struct mlx5_ib_create_qp` as far as it is looked at.
+    Mlx5CreateQp {
+        buf_addr: u64, db_addr: u64, sq_wqe_count: u32, rq_wqe_count: u32, rq_wqe_shift: u32, flags: u32,
+        uidx: u32, bfreg_index: u32,
     }
     CreateQpResp {
         qp_handle: u32, qpn: u32, max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32, max_recv_sge: u32,
@@ -144,6 +151,7 @@ mod tests {
             (size_of::<AllocUcontextResp>(), 72),
             (size_of::<QueryDeviceResp>(), 176),
             (size_of::<QueryPortResp>(), 40),
+            (size_of::<CreateCq>(), 24),
             (size_of::<CreateQp>(), 48),
             (size_of::<CreateQpResp>(), 32),
             (size_of::<ModifyQp>(), 112),
