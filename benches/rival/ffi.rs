@@ -88,6 +88,8 @@ pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
 pub const RC_OPS: u64 = 0xff | 1 << 9;
 /// The same of UC.
 pub const UC_OPS: u64 = 0xf | 1 << 7 | 1 << 9;
+/// The same of UD.
+pub const UD_OPS: u64 = 1 << 2 | 1 << 3;
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

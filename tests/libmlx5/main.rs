@@ -8,6 +8,7 @@ mod fixture;
 #[path = "../../benches/rival/mod.rs"]
 mod rival;
 
+mod address;
 mod completions;
 mod headers;
 mod random;

@@ -1,14 +1,15 @@
 //! A send request: as it is drawn, as we post it, and as libmlx5 does by either interface.
 
 use crate::{
+    address::To,
     random::Random,
     rival::{device::Qp, ffi::*},
 };
 use mlx5_direct::{
     mlx5::ids::{Lkey, Rkey},
-    queue::{Flags, PostError, PostList, Remote, Request, SgeList},
+    queue::{Connected, Flags, Gather, PostError, PostList, Rc, Remote, Request, SgeList, Transport, Uc, Ud},
 };
-use std::ptr;
+use std::{ffi::c_int, ptr};
 
 /// What is asked of the queue pair.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub(crate) struct Wr {
     imm_or_rkey: u32,
     compare_add: u64,
     swap: u64,
+    /// Where a datagram goes.
+    to: Option<To>,
 }
 
 #[derive(Debug, Clone)]
@@ -38,7 +41,7 @@ pub(crate) const MAX_INLINE_BYTES: usize = 400;
 
 impl Wr {
     /// Any request of these operations.
-    pub(crate) fn draw(random: &mut Random, opcodes: &[u32]) -> Self {
+    pub(crate) fn draw(random: &mut Random, opcodes: &[u32], to: &[To]) -> Self {
         let opcode = random.one_of(opcodes);
         let mut flags = random.below(8) as u32;
         // FENCE is for reliable queue pairs, but the library writes it for all.
@@ -69,13 +72,14 @@ impl Wr {
             imm_or_rkey,
             compare_add: random.next(),
             swap: random.next(),
+            to: (!to.is_empty()).then(|| random.one_of(to).with_random_peer(random)),
         }
     }
 
-    /// Adds it to our list. Where libmlx5 by itself puts the small fence on the request after a local invalidation, ours
-    /// is asked to.
-    pub(crate) fn post(&self, list: &mut PostList<'_>, after_local_inv: bool) -> Result<(), PostError> {
-        let mut flags = Flags::NONE;
+    /// Its flags for us. Where libmlx5 by itself puts the small fence on the request after a local invalidation, ours is
+    /// asked to.
+    pub(crate) fn flags(&self, after_local_inv: bool) -> Flags {
+        let mut flags = if after_local_inv { Flags::AFTER_INVALIDATE } else { Flags::NONE };
         for (flag, ours) in [
             (IBV_SEND_SIGNALED, Flags::SIGNALED),
             (IBV_SEND_FENCE, Flags::FENCE),
@@ -85,56 +89,37 @@ impl Wr {
                 flags = flags | ours;
             }
         }
-        if after_local_inv {
-            flags = flags | Flags::AFTER_INVALIDATE;
-        }
-        let remote = Remote { addr: self.remote_addr, rkey: Rkey::new(self.rkey) };
-        match self.opcode {
-            IBV_WR_LOCAL_INV => list.local_inv(1, Rkey::new(self.imm_or_rkey), flags)?.finish(),
-            IBV_WR_RDMA_READ => self.sges(list.rdma_read(1, remote, flags)?)?.finish(),
-            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
-                let request = match self.opcode {
-                    IBV_WR_ATOMIC_FETCH_AND_ADD => list.fetch_add(1, remote, self.compare_add, flags)?,
-                    _ => list.compare_swap(1, remote, self.compare_add, self.swap, flags)?,
-                };
-                let Data::Sges(sges) = &self.data else { unreachable!("atomics name memory") };
-                // SAFETY: no device reads the ring.
-                unsafe { request.sge(Lkey::new(sges[0].lkey), sges[0].addr)? }.finish();
-            }
-            _ => {
-                let request = match self.opcode {
-                    IBV_WR_SEND => list.send(1, flags)?,
-                    IBV_WR_SEND_WITH_IMM => list.send_imm(1, self.imm_or_rkey, flags)?,
-                    IBV_WR_SEND_WITH_INV => list.send_inval(1, Rkey::new(self.imm_or_rkey), flags)?,
-                    IBV_WR_RDMA_WRITE => list.rdma_write(1, remote, flags)?,
-                    IBV_WR_RDMA_WRITE_WITH_IMM => list.rdma_write_imm(1, remote, self.imm_or_rkey, flags)?,
-                    other => unreachable!("operation {other}"),
-                };
-                match &self.data {
-                    Data::Sges(_) => self.sges(request)?.finish(),
-                    Data::Inline(pieces) => {
-                        let mut request = request.inline(&pieces[0])?;
-                        for piece in &pieces[1..] {
-                            request = request.inline(piece)?;
-                        }
-                        request.finish();
-                    }
-                }
-            }
-        }
-        Ok(())
+        flags
     }
 
-    fn sges<'l, 'q, K: SgeList>(
+    fn remote(&self) -> Remote {
+        Remote { addr: self.remote_addr, rkey: Rkey::new(self.rkey) }
+    }
+
+    fn sges<'l, 'q, K: SgeList, T: Transport>(
         &self,
-        mut request: Request<'l, 'q, K>,
-    ) -> Result<Request<'l, 'q, K>, PostError> {
+        mut request: Request<'l, 'q, K, T>,
+    ) -> Result<Request<'l, 'q, K, T>, PostError> {
         let Data::Sges(sges) = &self.data else { unreachable!("not inline") };
         for sge in sges {
             // SAFETY: no device reads the ring.
             request = unsafe { request.sge(Lkey::new(sge.lkey), sge.addr, sge.length)? };
         }
         Ok(request)
+    }
+
+    /// Ends a request with its data.
+    fn finish<T: Transport>(&self, request: Request<'_, '_, Gather, T>) -> Result<(), PostError> {
+        let Data::Inline(pieces) = &self.data else {
+            self.sges(request)?.finish();
+            return Ok(());
+        };
+        let mut request = request.inline(&pieces[0])?;
+        for piece in &pieces[1..] {
+            request = request.inline(piece)?;
+        }
+        request.finish();
+        Ok(())
     }
 
     /// Its pieces as libibverbs takes them.
@@ -171,6 +156,93 @@ impl Wr {
         }
         all
     }
+}
+
+/// A transport: its operations for libmlx5 and for us.
+pub(crate) trait Posts: Transport {
+    const QP_TYPE: c_int;
+    /// `IBV_QP_EX_WITH_…` of what it can do.
+    const SEND_OPS: u64;
+    const OPCODES: &[u32];
+    /// Adds a request to our list.
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError>;
+}
+
+impl Posts for Rc {
+    const QP_TYPE: c_int = IBV_QPT_RC;
+    const SEND_OPS: u64 = RC_OPS;
+    const OPCODES: &[u32] = &[
+        IBV_WR_SEND,
+        IBV_WR_SEND_WITH_IMM,
+        IBV_WR_SEND_WITH_INV,
+        IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM,
+        IBV_WR_RDMA_READ,
+        IBV_WR_ATOMIC_CMP_AND_SWP,
+        IBV_WR_ATOMIC_FETCH_AND_ADD,
+        IBV_WR_LOCAL_INV,
+    ];
+
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
+        match wr.opcode {
+            IBV_WR_SEND_WITH_INV => wr.finish(list.send_inval(1, Rkey::new(wr.imm_or_rkey), flags)?),
+            IBV_WR_RDMA_READ => {
+                wr.sges(list.rdma_read(1, wr.remote(), flags)?)?.finish();
+                Ok(())
+            }
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                let request = match wr.opcode {
+                    IBV_WR_ATOMIC_FETCH_AND_ADD => list.fetch_add(1, wr.remote(), wr.compare_add, flags)?,
+                    _ => list.compare_swap(1, wr.remote(), wr.compare_add, wr.swap, flags)?,
+                };
+                let Data::Sges(sges) = &wr.data else { unreachable!("atomics name memory") };
+                // SAFETY: no device reads the ring.
+                unsafe { request.sge(Lkey::new(sges[0].lkey), sges[0].addr)? }.finish();
+                Ok(())
+            }
+            _ => post_connected(list, wr, flags),
+        }
+    }
+}
+
+impl Posts for Uc {
+    const QP_TYPE: c_int = IBV_QPT_UC;
+    const SEND_OPS: u64 = UC_OPS;
+    const OPCODES: &[u32] =
+        &[IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_LOCAL_INV];
+
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
+        post_connected(list, wr, flags)
+    }
+}
+
+impl Posts for Ud {
+    const QP_TYPE: c_int = IBV_QPT_UD;
+    const SEND_OPS: u64 = UD_OPS;
+    const OPCODES: &[u32] = &[IBV_WR_SEND, IBV_WR_SEND_WITH_IMM];
+
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
+        let to = wr.to.expect("a datagram goes somewhere").ours();
+        wr.finish(match wr.opcode {
+            IBV_WR_SEND => list.send(1, &to, flags)?,
+            _ => list.send_imm(1, &to, wr.imm_or_rkey, flags)?,
+        })
+    }
+}
+
+/// What RC and UC have in common.
+fn post_connected<T: Connected>(list: &mut PostList<'_, T>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
+    wr.finish(match wr.opcode {
+        IBV_WR_SEND => list.send(1, flags)?,
+        IBV_WR_SEND_WITH_IMM => list.send_imm(1, wr.imm_or_rkey, flags)?,
+        IBV_WR_RDMA_WRITE => list.rdma_write(1, wr.remote(), flags)?,
+        IBV_WR_RDMA_WRITE_WITH_IMM => list.rdma_write_imm(1, wr.remote(), wr.imm_or_rkey, flags)?,
+        IBV_WR_LOCAL_INV => {
+            list.local_inv(1, Rkey::new(wr.imm_or_rkey), flags)?.finish();
+            return Ok(());
+        }
+        other => unreachable!("operation {other}"),
+    })
 }
 
 /// Any piece of memory, so that twelve are no longer than a message may be.
@@ -217,11 +289,14 @@ pub(crate) fn ibv_post_send(qp: &Qp, wrs: &[Wr]) -> i32 {
                 opcode: wr.opcode,
                 send_flags: wr.flags | if is_inline { IBV_SEND_INLINE } else { 0 },
                 imm_or_rkey: if is_imm { wr.imm_or_rkey.to_be() } else { wr.imm_or_rkey },
-                wr: WrUnion {
-                    remote_addr_or_ah: wr.remote_addr,
-                    rkey_or_compare_add: if is_atomic { wr.compare_add } else { u64::from(wr.rkey) },
-                    swap: wr.swap,
-                    atomic_rkey: u64::from(wr.rkey),
+                wr: match wr.to {
+                    Some(to) => to.union(),
+                    None => WrUnion {
+                        remote_addr_or_ah: wr.remote_addr,
+                        rkey_or_compare_add: if is_atomic { wr.compare_add } else { u64::from(wr.rkey) },
+                        swap: wr.swap,
+                        atomic_rkey: u64::from(wr.rkey),
+                    },
                 },
                 ..Default::default()
             }
@@ -259,6 +334,9 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
                     ((*ex).wr_rdma_write_imm)(ex, rkey, addr, wr.imm_or_rkey.to_be());
                 }
                 other => unreachable!("operation {other}"),
+            }
+            if let Some(to) = wr.to {
+                ((*ex).wr_set_ud_addr)(ex, to.theirs(), to.remote_qpn, to.remote_qkey);
             }
             match &wr.data {
                 _ if wr.opcode == IBV_WR_LOCAL_INV => {}

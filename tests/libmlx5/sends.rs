@@ -1,44 +1,23 @@
 //! Send requests: the whole ring, the doorbell record and the register afterwards.
 
 use crate::{
+    address::To,
     beside_libmlx5,
     fixture::{HALF, RING_FILL, Send, SendOptions, UAR_FILL},
     random::Random,
-    request::{self, MAX_INLINE_BYTES, MAX_SGE, Wr},
+    request::{self, MAX_INLINE_BYTES, MAX_SGE, Posts, Wr},
     rival::{
         device::{Cq, Device, Qp, QpOptions, Window},
         ffi::*,
     },
 };
-use mlx5_direct::queue::SendLimits;
+use mlx5_direct::queue::{Rc, SendLimits, Uc, Ud};
 use std::collections::BTreeMap;
-
-const RC: &[u32] = &[
-    IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_RDMA_READ,
-    IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_LOCAL_INV,
-];
-/// Those of RC without an answer of the peer's.
-const UC: &[u32] = &[
-    IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_LOCAL_INV,
-];
 
 #[test]
 fn rc_requests_are_the_same_bytes() {
     beside_libmlx5("sends::rc_requests_are_the_same_bytes", |library| {
-        let device = Device::open(library, false);
-        let posted = compare(device, IBV_QPT_RC, RC_OPS, RC, 1);
+        let posted = compare::<Rc>(Device::open(library, false), 1);
         assert!(posted.n_wqebbs > 1 << 16, "the 16-bit counter has wrapped");
     });
 }
@@ -46,7 +25,14 @@ fn rc_requests_are_the_same_bytes() {
 #[test]
 fn uc_requests_are_the_same_bytes() {
     beside_libmlx5("sends::uc_requests_are_the_same_bytes", |library| {
-        compare(Device::open(library, false), IBV_QPT_UC, UC_OPS, UC, 2);
+        compare::<Uc>(Device::open(library, false), 2);
+    });
+}
+
+#[test]
+fn ud_requests_are_the_same_bytes() {
+    beside_libmlx5("sends::ud_requests_are_the_same_bytes", |library| {
+        compare::<Ud>(Device::open(library, false), 6);
     });
 }
 
@@ -63,10 +49,10 @@ struct Posted {
 }
 
 /// Both queue pairs, in the same state.
-struct Pair {
+struct Pair<T> {
     theirs: Qp,
     cq: Cq,
-    ours: Send,
+    ours: Send<T>,
     /// Free-running index of the next WQEBB.
     pi: u32,
     /// The half of the register whose turn it is.
@@ -75,7 +61,7 @@ struct Pair {
     posted: Posted,
 }
 
-fn compare(mut device: Device, qp_type: i32, send_ops: u64, opcodes: &[u32], stream: u64) -> Posted {
+fn compare<T: Posts>(mut device: Device, stream: u64) -> Posted {
     let caps = IbvQpCap {
         max_send_wr: 4,
         max_recv_wr: 1,
@@ -84,9 +70,9 @@ fn compare(mut device: Device, qp_type: i32, send_ops: u64, opcodes: &[u32], str
         max_inline_data: MAX_INLINE_BYTES as u32,
     };
     let cq = device.cq(64);
-    let theirs = device.qp(&cq, &cq, &QpOptions { qp_type, send_ops, caps });
+    let theirs = device.qp(&cq, &cq, &QpOptions { qp_type: T::QP_TYPE, send_ops: T::SEND_OPS, caps });
     assert!(theirs.dv.sq.wqe_cnt.is_power_of_two() && theirs.dv.bf.size == HALF as u32);
-    let ours = Send::new(SendOptions {
+    let ours = Send::<T>::of(SendOptions {
         qpn: theirs.qpn,
         log_wq_size: theirs.dv.sq.wqe_cnt.ilog2() as u8,
         limits: SendLimits {
@@ -99,9 +85,11 @@ fn compare(mut device: Device, qp_type: i32, send_ops: u64, opcodes: &[u32], str
     let posted = Posted::default();
     let mut pair = Pair { theirs, cq, ours, pi: 0, turn: 0, after_local_inv: false, posted };
     let mut random = Random::new(stream);
+    let n_handles = if T::QP_TYPE == IBV_QPT_UD { 100 } else { 0 };
+    let to: Vec<_> = (0..n_handles).map(|_| To::draw(&device, &mut random)).collect();
     while pair.posted.n_requests < 40_000 {
         let n = if random.one_in(3) { 1 + random.below(4) } else { 1 };
-        let wrs: Vec<_> = (0..n).map(|_| Wr::draw(&mut random, opcodes)).collect();
+        let wrs: Vec<_> = (0..n).map(|_| Wr::draw(&mut random, T::OPCODES, &to)).collect();
         pair.post(&wrs, random.one_in(2));
     }
     let posted = pair.posted;
@@ -112,12 +100,12 @@ fn compare(mut device: Device, qp_type: i32, send_ops: u64, opcodes: &[u32], str
     for (reason, n) in &posted.differences {
         println!("- {n} times libmlx5 left bytes alone and ours are zero: {reason}");
     }
-    assert_eq!(posted.by_opcode.len(), opcodes.len(), "{:?}", posted.by_opcode);
+    assert_eq!(posted.by_opcode.len(), T::OPCODES.len(), "{:?}", posted.by_opcode);
     assert!(posted.n_wrapped > 500 && posted.n_blue_flame > 5000 && posted.n_doorbells > 2000);
     posted
 }
 
-impl Pair {
+impl<T: Posts> Pair<T> {
     /// Posts the same on both, compares, and retires it.
     fn post(&mut self, wrs: &[Wr], by_ibv_wr: bool) {
         let (their_ring, their_register) = (self.theirs.send_ring(), self.theirs.register());
@@ -133,7 +121,8 @@ impl Pair {
         for wr in wrs {
             let start = self.pi.wrapping_add(list.n_wqebbs());
             starts.push(start);
-            wr.post(&mut list, self.after_local_inv).unwrap_or_else(|e| panic!("we refused {wr:?}: {e}"));
+            let flags = wr.flags(self.after_local_inv);
+            T::post(&mut list, wr, flags).unwrap_or_else(|e| panic!("we refused {wr:?}: {e}"));
             self.after_local_inv = wr.opcode == IBV_WR_LOCAL_INV;
             let lap = |index: u32| index as usize / self.ours.n_wqebbs;
             let last = self.pi.wrapping_add(list.n_wqebbs()).wrapping_sub(1);
