@@ -12,6 +12,8 @@ mod step;
 
 fn main() {
     let mut rig = rig::Rig::new();
+    // There to be disassembled: the rig has no queue pair for datagrams.
+    std::hint::black_box(ops::hot_send_datagram_64 as *const ());
     println!("operation, requests, instructions, sfence, lfence, locks");
     for op in rig::all() {
         (op.prepare)(&mut rig, 1);

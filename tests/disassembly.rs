@@ -95,6 +95,7 @@ fn post_and_poll_call_nothing_and_fence_as_designed() {
         ("hot_write_inline_8", 3),
         ("hot_send_inline_64", 3),
         ("hot_send_inline_any", 3),
+        ("hot_send_datagram_64", 3),
         ("hot_send_sge", 3),
         ("hot_read", 3),
         ("hot_fetch_add", 3),

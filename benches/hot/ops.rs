@@ -5,7 +5,7 @@
 
 use mlx5_direct::{
     mlx5::ids::Lkey,
-    queue::{CompletionQueue, Flags, PostError, RecvQueue, Remote, SendQueue, Sge},
+    queue::{AddressHandle, CompletionQueue, Flags, PostError, RecvQueue, Remote, SendQueue, Sge, Ud},
 };
 
 /// An 8-byte RDMA WRITE, carried inline: the order of a trading system.
@@ -29,6 +29,21 @@ pub fn hot_write_inline_8(
 pub fn hot_send_inline_64(queue: &mut SendQueue, wr_id: u64, data: &[u8; 64]) -> Result<(), PostError> {
     let mut list = queue.post_list();
     list.send(wr_id, Flags::SIGNALED)?.inline(data)?.finish();
+    list.ring();
+    Ok(())
+}
+
+/// A datagram of 64 bytes, carried inline.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_send_datagram_64(
+    queue: &mut SendQueue<Ud>,
+    wr_id: u64,
+    to: &AddressHandle,
+    data: &[u8; 64],
+) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    list.send(wr_id, to, Flags::SIGNALED)?.inline(data)?.finish();
     list.ring();
     Ok(())
 }
