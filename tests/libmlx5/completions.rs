@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use mlx5_direct::{
-    cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
+    cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe},
     mlx5::ids::{Qpn, UserIndex},
     queue::{Completion, CqeSize},
     wqe::SendOpcode,
@@ -281,10 +281,8 @@ fn meaning(wc: &Completion<'_>) -> Meaning {
         None if wc.opcode() == CqeOpcode::RESP_WR_IMM => 129,
         None => 128,
     };
-    let from = wc.is_recv().then(|| {
-        let cqe = ResponderCqe::from_bytes(wc.to_bytes());
-        (cqe.rqpn().get(), u32::from(cqe.slid()), cqe.sl(), cqe.ml_path(), cqe.grh() != 0)
-    });
+    let from =
+        wc.source().map(|from| (from.qpn.get(), u32::from(from.slid), from.sl, from.path_bits, from.grh));
     Meaning {
         status: 0,
         opcode: Some(opcode),

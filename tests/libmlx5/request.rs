@@ -76,6 +76,18 @@ impl Wr {
         }
     }
 
+    /// A SEND with so many pieces of memory.
+    pub(crate) fn of_pieces(random: &mut Random, n: usize) -> Self {
+        let data = Data::Sges((0..n).map(|_| IbvSge { length: 8, ..sge(random) }).collect());
+        Self { opcode: IBV_WR_SEND, data, ..Self::draw(random, &[IBV_WR_SEND], &[]) }
+    }
+
+    /// A SEND with so many bytes of inline data.
+    pub(crate) fn of_inline(random: &mut Random, n_bytes: usize) -> Self {
+        let data = Data::Inline(vec![random.bytes(n_bytes)]);
+        Self { data, ..Self::of_pieces(random, 1) }
+    }
+
     /// Its flags for us. Where libmlx5 by itself puts the small fence on the request after a local invalidation, ours is
     /// asked to.
     pub(crate) fn flags(&self, after_local_inv: bool) -> Flags {

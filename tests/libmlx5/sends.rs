@@ -11,7 +11,7 @@ use crate::{
         ffi::*,
     },
 };
-use mlx5_direct::queue::{Rc, SendLimits, Uc, Ud};
+use mlx5_direct::queue::{Flags, PostError, Rc, SendLimits, Uc, Ud};
 use std::collections::BTreeMap;
 
 #[test]
@@ -33,6 +33,36 @@ fn uc_requests_are_the_same_bytes() {
 fn ud_requests_are_the_same_bytes() {
     beside_libmlx5("sends::ud_requests_are_the_same_bytes", |library| {
         compare::<Ud>(Device::open(library, false), 6);
+    });
+}
+
+/// What a request may not hold, and how far the device has heard of it: not at all.
+#[test]
+fn what_is_too_much_is_refused_by_both() {
+    beside_libmlx5("sends::what_is_too_much_is_refused_by_both", |library| {
+        let mut pair = Pair::<Rc>::new(Device::open(library, false));
+        let mut random = Random::new(7);
+        for (wr, refusal) in [
+            (Wr::of_pieces(&mut random, MAX_SGE + 1), PostError::TooManySge),
+            (Wr::of_inline(&mut random, 2 * MAX_INLINE_BYTES), PostError::InlineTooLong),
+        ] {
+            for posted in [request::ibv_post_send, request::ibv_wr] {
+                let register = pair.theirs.register();
+                register.fill(UAR_FILL);
+                assert_ne!(posted(&pair.theirs, std::slice::from_ref(&wr)), 0, "libmlx5 took {wr:?}");
+                let mut list = pair.ours.queue.post_list();
+                assert_eq!(Rc::post(&mut list, &wr, Flags::NONE), Err(refusal));
+                assert_eq!(list.n_wqebbs(), 0);
+                list.ring();
+                assert!(register.read().iter().all(|byte| *byte == UAR_FILL), "their register");
+                assert!(pair.ours.take_register().is_empty(), "our register");
+                assert_eq!((pair.theirs.records(), pair.ours.record.read(0, 8)), (vec![0; 8], vec![0; 8]));
+            }
+        }
+        // Both go on as if nothing had been asked.
+        for _ in 0..100 {
+            pair.post(&[Wr::draw(&mut random, Rc::OPCODES, &[])], random.one_in(2));
+        }
     });
 }
 
@@ -61,32 +91,11 @@ struct Pair<T> {
     posted: Posted,
 }
 
-fn compare<T: Posts>(mut device: Device, stream: u64) -> Posted {
-    let caps = IbvQpCap {
-        max_send_wr: 4,
-        max_recv_wr: 1,
-        max_send_sge: MAX_SGE as u32,
-        max_recv_sge: 1,
-        max_inline_data: MAX_INLINE_BYTES as u32,
-    };
-    let cq = device.cq(64);
-    let theirs = device.qp(&cq, &cq, &QpOptions { qp_type: T::QP_TYPE, send_ops: T::SEND_OPS, caps });
-    assert!(theirs.dv.sq.wqe_cnt.is_power_of_two() && theirs.dv.bf.size == HALF as u32);
-    let ours = Send::<T>::of(SendOptions {
-        qpn: theirs.qpn,
-        log_wq_size: theirs.dv.sq.wqe_cnt.ilog2() as u8,
-        limits: SendLimits {
-            max_sge: MAX_SGE as u8,
-            max_inline_bytes: MAX_INLINE_BYTES as u16,
-            max_message_bytes: u32::MAX,
-        },
-        ..SendOptions::default()
-    });
-    let posted = Posted::default();
-    let mut pair = Pair { theirs, cq, ours, pi: 0, turn: 0, after_local_inv: false, posted };
+fn compare<T: Posts>(device: Device, stream: u64) -> Posted {
     let mut random = Random::new(stream);
     let n_handles = if T::QP_TYPE == IBV_QPT_UD { 100 } else { 0 };
     let to: Vec<_> = (0..n_handles).map(|_| To::draw(&device, &mut random)).collect();
+    let mut pair = Pair::<T>::new(device);
     while pair.posted.n_requests < 40_000 {
         let n = if random.one_in(3) { 1 + random.below(4) } else { 1 };
         let wrs: Vec<_> = (0..n).map(|_| Wr::draw(&mut random, T::OPCODES, &to)).collect();
@@ -106,6 +115,32 @@ fn compare<T: Posts>(mut device: Device, stream: u64) -> Posted {
 }
 
 impl<T: Posts> Pair<T> {
+    /// New on both sides.
+    fn new(mut device: Device) -> Self {
+        let caps = IbvQpCap {
+            max_send_wr: 4,
+            max_recv_wr: 1,
+            max_send_sge: MAX_SGE as u32,
+            max_recv_sge: 1,
+            max_inline_data: MAX_INLINE_BYTES as u32,
+        };
+        let cq = device.cq(64);
+        let theirs = device.qp(&cq, &cq, &QpOptions { qp_type: T::QP_TYPE, send_ops: T::SEND_OPS, caps });
+        assert!(theirs.dv.sq.wqe_cnt.is_power_of_two() && theirs.dv.bf.size == HALF as u32);
+        let ours = Send::<T>::of(SendOptions {
+            qpn: theirs.qpn,
+            log_wq_size: theirs.dv.sq.wqe_cnt.ilog2() as u8,
+            limits: SendLimits {
+                max_sge: MAX_SGE as u8,
+                max_inline_bytes: MAX_INLINE_BYTES as u16,
+                max_message_bytes: u32::MAX,
+            },
+            ..SendOptions::default()
+        });
+        let posted = Posted::default();
+        Self { theirs, cq, ours, pi: 0, turn: 0, after_local_inv: false, posted }
+    }
+
     /// Posts the same on both, compares, and retires it.
     fn post(&mut self, wrs: &[Wr], by_ibv_wr: bool) {
         let (their_ring, their_register) = (self.theirs.send_ring(), self.theirs.register());
