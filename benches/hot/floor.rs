@@ -116,6 +116,32 @@ impl Floor {
         self.half ^= 32;
     }
 
+    /// Stores a WQE of one WQEBB.
+    #[inline(always)]
+    fn put<const WORDS: usize>(&mut self, words: [u64; WORDS]) {
+        let slot = self.slot();
+        self.pi = self.pi.wrapping_add(1);
+        for (i, word) in words.into_iter().enumerate() {
+            // SAFETY: masked to the ring; a WQEBB has eight words.
+            unsafe { slot.add(i).write(word) }
+        }
+    }
+
+    /// Rings for the last WQE, whose control segment begins with this opcode and ds.
+    #[inline(always)]
+    fn ring(&mut self, opcode: u64, ds: u64) {
+        let [first, _] = ctrl(self.pi.wrapping_sub(1), opcode, ds, true);
+        // SAFETY: record and register.
+        unsafe {
+            asm!("", options(nostack, preserves_flags));
+            self.record.write_volatile((self.pi & 0xffff).to_be());
+            sfence();
+            self.register.add(self.half).write_volatile(first);
+            sfence();
+        }
+        self.half ^= 32;
+    }
+
     #[inline(always)]
     fn publish_recv(&mut self) {
         // SAFETY: the record.
@@ -184,29 +210,23 @@ pub fn fetch_add(floor: &mut Floor) {
 
 #[inline(never)]
 pub fn send_batch<const N: u32>(floor: &mut Floor) {
-    let mut last = 0;
     for i in 0..N {
         let ([c0, c1], [d0, d1]) = (ctrl(floor.pi, 0x0a, 2, i == N - 1), data_seg());
-        let slot = floor.slot();
-        floor.pi = floor.pi.wrapping_add(1);
-        // SAFETY: masked to the ring.
-        unsafe {
-            slot.write(c0);
-            slot.add(1).write(c1);
-            slot.add(2).write(d0);
-            slot.add(3).write(d1);
-        }
-        last = c0;
+        floor.put([c0, c1, d0, d1]);
     }
-    // SAFETY: record and register.
-    unsafe {
-        asm!("", options(nostack, preserves_flags));
-        floor.record.write_volatile((floor.pi & 0xffff).to_be());
-        sfence();
-        floor.register.add(floor.half).write_volatile(last);
-        sfence();
+    floor.ring(0x0a, 2);
+}
+
+#[inline(never)]
+pub fn write_batch<const N: u32>(floor: &mut Floor, data: &[[u8; 8]; 64]) {
+    let header = u64::from((0x8000_0008u32).to_be());
+    let [r0, r1] = raddr_seg();
+    for i in 0..N {
+        let [c0, c1] = ctrl(floor.pi, 0x08, 3, i == N - 1);
+        let data = u64::from_ne_bytes(data[i as usize]);
+        floor.put([c0, c1, r0, r1, header | data << 32, data >> 32]);
     }
-    floor.half ^= 32;
+    floor.ring(0x08, 3);
 }
 
 #[inline(never)]

@@ -124,6 +124,46 @@ fn send_batch<const N: usize>(queue: &mut SendQueue, wr_id: u64, sges: &[Sge; N]
     Ok(())
 }
 
+/// Sixteen 8-byte RDMA WRITEs, carried inline, rung for once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_write_batch_16(
+    queue: &mut SendQueue,
+    wr_id: u64,
+    remote: Remote,
+    data: &[[u8; 8]; 16],
+) -> Result<(), PostError> {
+    write_batch(queue, wr_id, remote, data)
+}
+
+/// Sixty-four of them.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_write_batch_64(
+    queue: &mut SendQueue,
+    wr_id: u64,
+    remote: Remote,
+    data: &[[u8; 8]; 64],
+) -> Result<(), PostError> {
+    write_batch(queue, wr_id, remote, data)
+}
+
+#[inline(always)]
+fn write_batch<const N: usize>(
+    queue: &mut SendQueue,
+    wr_id: u64,
+    remote: Remote,
+    data: &[[u8; 8]; N],
+) -> Result<(), PostError> {
+    let mut list = queue.post_list();
+    for (i, data) in data.iter().enumerate() {
+        let flags = if i == N - 1 { Flags::SIGNALED } else { Flags::NONE };
+        list.rdma_write(wr_id + i as u64, remote, flags)?.inline(data)?.finish();
+    }
+    list.ring();
+    Ok(())
+}
+
 /// A message as an active message is: one byte of what it is, a header, and data, 17 bytes together, carried inline.
 #[unsafe(no_mangle)]
 #[inline(never)]

@@ -275,6 +275,10 @@ ops! {
         |r| ops::hot_read(&mut r.send, 1, REMOTE, SGE).expect("room");
     "post FAA" 1 hot_fetch_add, |r, _| r.drain_sends(),
         |r| ops::hot_fetch_add(&mut r.send, 1, REMOTE, SGE.lkey, SGE.addr).expect("room");
+    "post 8 B inline write x16" 16 hot_write_batch_16, |r, _| r.drain_sends(),
+        |r| ops::hot_write_batch_16(&mut r.send, 1, REMOTE, &[[7; 8]; 16]).expect("room");
+    "post 8 B inline write x64" 64 hot_write_batch_64, |r, _| r.drain_sends(),
+        |r| ops::hot_write_batch_64(&mut r.send, 1, REMOTE, &[[7; 8]; 64]).expect("room");
     "post SEND x16" 16 hot_send_batch_16, |r, _| r.drain_sends(),
         |r| ops::hot_send_batch_16(&mut r.send, 1, &[SGE; 16]).expect("room");
     "post SEND x64" 64 hot_send_batch_64, |r, _| r.drain_sends(),

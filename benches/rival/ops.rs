@@ -198,6 +198,21 @@ pub fn post_send_batch(theirs: &mut Theirs, wr_id: u64, sges: &[IbvSge]) {
     assert_eq!(failed, 0);
 }
 
+/// The same of RDMA WRITEs of inline data.
+#[inline(never)]
+pub fn post_write_batch(theirs: &mut Theirs, message: Message, data: &[[u8; 8]]) {
+    for (i, piece) in data.iter().enumerate() {
+        let wr = &mut theirs.sends[i];
+        wr.wr_id = message.wr_id + i as u64;
+        (wr.wr.remote_addr_or_ah, wr.wr.rkey_or_compare_add) = (message.remote_addr, u64::from(message.rkey));
+        theirs.sges[i] = IbvSge { addr: piece.as_ptr().addr() as u64, length: 8, lkey: 0 };
+    }
+    let mut bad = ptr::null_mut();
+    // SAFETY: as in `post_send`.
+    let failed = unsafe { (theirs.qp.post_send)(theirs.qp.qp.as_ptr(), &mut theirs.sends[0], &mut bad) };
+    assert_eq!(failed, 0);
+}
+
 /// `ibv_post_recv` of the prepared chain.
 #[inline(never)]
 pub fn post_recv_batch(theirs: &mut Theirs, wr_id: u64, sges: &[IbvSge]) {
@@ -297,6 +312,23 @@ pub fn wr_send_batch(theirs: &mut Theirs, wr_id: u64, sges: &[IbvSge]) {
             (*ex).wr_flags = if i + 1 == sges.len() { IBV_SEND_SIGNALED } else { 0 };
             ((*ex).wr_send)(ex);
             ((*ex).wr_set_sge)(ex, sge.lkey, sge.addr, sge.length);
+        }
+        assert_eq!(((*ex).wr_complete)(ex), 0);
+    }
+}
+
+/// RDMA WRITEs of inline data in the same way.
+#[inline(never)]
+pub fn wr_write_batch(theirs: &mut Theirs, message: Message, data: &[[u8; 8]]) {
+    let ex = theirs.qp.ex.as_ptr();
+    // SAFETY: as in `wr_posts`.
+    unsafe {
+        ((*ex).wr_start)(ex);
+        for (i, piece) in data.iter().enumerate() {
+            (*ex).wr_id = message.wr_id + i as u64;
+            (*ex).wr_flags = if i + 1 == data.len() { IBV_SEND_SIGNALED } else { 0 };
+            ((*ex).wr_rdma_write)(ex, message.rkey, message.remote_addr);
+            ((*ex).wr_set_inline_data)(ex, piece.as_ptr().cast(), piece.len());
         }
         assert_eq!(((*ex).wr_complete)(ex), 0);
     }

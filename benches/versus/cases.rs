@@ -60,7 +60,9 @@ fn targets(name: &str) -> Targets {
     };
     match name {
         "post 8 B inline write" => target(8.0, Some(85.0), 2.5),
-        "post SEND x16" | "post SEND x64" => target(2.5, Some(40.0), 4.5),
+        "post 8 B inline write x16" | "post 8 B inline write x64" | "post SEND x16" | "post SEND x64" => {
+            target(2.5, Some(40.0), 4.5)
+        }
         "post 17 B message" => Targets { ucx_ratio: Some(1.8), ..Targets::default() },
         "post_recv" => target(3.0, None, 2.2),
         "post_recv x16" => target(1.0, None, 4.0),

@@ -41,6 +41,12 @@ pub fn of(name: &str, floor: &Rc<RefCell<Floor>>) -> Option<Contender> {
         "post SEND" => floor!(floor, floor::send_sge, |_f, _| (), |f| floor::send_sge(f)),
         "post READ" => floor!(floor, floor::read, |_f, _| (), |f| floor::read(f)),
         "post FAA" => floor!(floor, floor::fetch_add, |_f, _| (), |f| floor::fetch_add(f)),
+        "post 8 B inline write x16" => floor!(floor, floor::write_batch::<16>, |_f, _| (), |f| {
+            floor::write_batch::<16>(f, black_box(&[[7; 8]; 64]))
+        }),
+        "post 8 B inline write x64" => floor!(floor, floor::write_batch::<64>, |_f, _| (), |f| {
+            floor::write_batch::<64>(f, black_box(&[[7; 8]; 64]))
+        }),
         "post SEND x16" => floor!(floor, floor::send_batch::<16>, |_f, _| (), |f| floor::send_batch::<16>(f)),
         "post SEND x64" => floor!(floor, floor::send_batch::<64>, |_f, _| (), |f| floor::send_batch::<64>(f)),
         "post_recv" => floor!(floor, floor::recv, |_f, _| (), |f| floor::recv(f)),

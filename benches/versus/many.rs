@@ -19,7 +19,7 @@ use mlx5_direct::{
     doorbell::{DoorbellMode, DoorbellRecord, Sharing, UarPage},
     queue::{QueueId, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts},
 };
-use std::{cell::RefCell, hint::black_box, ptr::NonNull, rc::Rc};
+use std::{cell::RefCell, hint::black_box, ops::Range, ptr::NonNull, rc::Rc};
 
 const CAPS: IbvQpCap =
     IbvQpCap { max_send_wr: 8, max_recv_wr: 4, max_send_sge: 4, max_recv_sge: 1, max_inline_data: 64 };
@@ -38,7 +38,8 @@ pub fn all(library: Option<&'static Library>) -> Vec<Case> {
         group: "per request, many queue pairs in turn",
         name,
         n: 1,
-        calls: n as u32,
+        // Some of them in a round: short enough to be seldom interrupted.
+        calls: n.min(500) as u32,
         // It would be the same queue pair each time.
         isolated: false,
         contenders: Box::new(move || {
@@ -53,11 +54,17 @@ pub fn all(library: Option<&'static Library>) -> Vec<Case> {
     .into()
 }
 
+/// Where the next turn of `n_calls` begins, after `turn`: nothing has been posted in it yet.
+fn next(turn: &Range<usize>, n_calls: u32, n: usize) -> Range<usize> {
+    let first = if turn.end + n_calls as usize <= n { turn.end } else { 0 };
+    first..first
+}
+
 /// Send queues, and a completion queue for all.
 struct Ours {
     queues: Vec<SendQueue>,
-    /// Those that have a request outstanding.
-    n_posted: usize,
+    /// Those whose turn it is, which have a request outstanding after it.
+    turn: Range<usize>,
     records: NonNull<u8>,
     rig: Rig,
 }
@@ -65,17 +72,20 @@ struct Ours {
 impl Ours {
     fn retire(&mut self) {
         let Rig { completer, send_cq, .. } = &mut self.rig;
-        for (i, queue) in self.queues[..std::mem::take(&mut self.n_posted)].iter_mut().enumerate() {
+        for i in self.turn.clone() {
             // SAFETY: a record, one a cache line.
-            completer.retire(queue, unsafe { self.records.add(64 * i + 4) }.cast(), send_cq);
+            let record = unsafe { self.records.add(64 * i + 4) }.cast();
+            completer.retire(&mut self.queues[i], record, send_cq);
         }
     }
 }
 
 fn ours(n: usize) -> Contender {
     let id = QueueId::next();
-    // Records one a cache line, rings one a page, as libmlx5 has them.
+    // Records one a cache line, rings one a page, as libmlx5 has them; ledgers side by side, as on the heap.
     let (records, pages) = (memory(64 * n), memory(4096 * N_REGISTERS / 2));
+    let ledger_bytes = size_of::<SendLedgerEntry>() << LOG_WQ_SIZE;
+    let ledgers = memory(ledger_bytes * n);
     let queue = |i: usize| {
         let register = i % N_REGISTERS;
         // SAFETY: memory that lives for ever, of these sizes. Registers are shared, as libmlx5's are; there is one thread.
@@ -85,7 +95,7 @@ fn ours(n: usize) -> Contender {
                 id,
                 ring: memory(64 << LOG_WQ_SIZE),
                 log_wq_size: LOG_WQ_SIZE,
-                ledger: memory(size_of::<SendLedgerEntry>() << LOG_WQ_SIZE).cast(),
+                ledger: ledgers.add(ledger_bytes * i).cast(),
                 record: DoorbellRecord::new(records.add(64 * i + 4).cast()),
                 register: UarPage::new(pages.add(4096 * (register / 2)), true).register(
                     register % 2,
@@ -100,20 +110,23 @@ fn ours(n: usize) -> Contender {
         }
     };
     let queues = (0..n).map(queue).collect();
-    let ours = Rc::new(RefCell::new(Ours { queues, n_posted: 0, records, rig: Rig::new() }));
+    let ours = Rc::new(RefCell::new(Ours { queues, turn: 0..0, records, rig: Rig::new() }));
     let a = Rc::clone(&ours);
     Contender {
         who: "ours",
         entry: ops::hot_write_inline_8 as *const () as usize,
-        prepare: Box::new(move |_| {
-            a.borrow_mut().retire();
+        prepare: Box::new(move |calls| {
+            let ours = &mut *a.borrow_mut();
+            ours.retire();
+            ours.turn = next(&ours.turn, calls, n);
         }),
         run: Box::new(move |calls| {
             let ours = &mut *ours.borrow_mut();
-            for queue in &mut ours.queues[..calls as usize] {
+            let first = ours.turn.start;
+            for queue in &mut ours.queues[first..first + calls as usize] {
                 ops::hot_write_inline_8(queue, 1, REMOTE, black_box(&[7; 8])).expect("room");
             }
-            ours.n_posted = calls as usize;
+            ours.turn.end = first + calls as usize;
         }),
     }
 }
@@ -122,17 +135,18 @@ fn ours(n: usize) -> Contender {
 struct Many {
     first: Theirs,
     qps: Vec<Qp>,
-    /// Those that have a request outstanding.
-    n_posted: usize,
+    /// Those whose turn it is, which have a request outstanding after it.
+    turn: Range<usize>,
     cq: Cq,
 }
 
 impl Many {
-    fn retire(&mut self) {
-        for qp in &self.qps[..std::mem::take(&mut self.n_posted)] {
+    fn prepare(&mut self, calls: u32) {
+        for qp in &self.qps[self.turn.clone()] {
             self.cq.complete(qp.requester_cqe(qp.pi().wrapping_sub(1)));
             self.cq.drain();
         }
+        self.turn = next(&self.turn, calls, self.qps.len());
     }
 }
 
@@ -143,7 +157,7 @@ fn theirs(names: [&'static str; 2], device: &mut Device, n: usize) -> [Contender
     let cq = device.cq(256);
     assert_eq!(first.qp.dv.sq.wqe_cnt, 1 << LOG_WQ_SIZE, "the same rings on both sides");
     let qps = (0..n).map(|_| device.qp(&cq, &first.recv_cq, &options)).collect();
-    let many = Rc::new(RefCell::new(Many { first, qps, n_posted: 0, cq }));
+    let many = Rc::new(RefCell::new(Many { first, qps, turn: 0..0, cq }));
     static DATA: [u8; 8] = [7; 8];
     let message = || {
         let data = black_box(&DATA);
@@ -157,24 +171,26 @@ fn theirs(names: [&'static str; 2], device: &mut Device, n: usize) -> [Contender
         Contender {
             who: names[0],
             entry: post_send_to as *const () as usize,
-            prepare: Box::new(move |_| a.borrow_mut().retire()),
+            prepare: Box::new(move |calls| a.borrow_mut().prepare(calls)),
             run: Box::new(move |calls| {
                 let many = &mut *b.borrow_mut();
-                for qp in &old[..calls as usize] {
+                let first = many.turn.start;
+                for qp in &old[first..first + calls as usize] {
                     post_send_to(&mut many.first, *qp, message());
                 }
-                many.n_posted = calls as usize;
+                many.turn.end = first + calls as usize;
             }),
         },
         Contender {
             who: names[1],
             entry: wr_write_inline_to as *const () as usize,
-            prepare: Box::new(move |_| c.borrow_mut().retire()),
+            prepare: Box::new(move |calls| c.borrow_mut().prepare(calls)),
             run: Box::new(move |calls| {
-                for qp in &new[..calls as usize] {
+                let turn = &mut d.borrow_mut().turn;
+                for qp in &new[turn.start..turn.start + calls as usize] {
                     wr_write_inline_to(*qp, MESSAGE, black_box(&DATA));
                 }
-                d.borrow_mut().n_posted = calls as usize;
+                turn.end = turn.start + calls as usize;
             }),
         },
     ]

@@ -113,6 +113,8 @@ pub fn of(name: &str, rival: &Rival) -> Vec<Contender> {
                 }
             ),
         ],
+        "post 8 B inline write x16" => write_batch(rival, 16),
+        "post 8 B inline write x64" => write_batch(rival, 64),
         "post SEND x16" => batch(rival, 16),
         "post SEND x64" => batch(rival, 64),
         "post_recv" => vec![rival!(
@@ -213,6 +215,22 @@ fn batch(rival: &Rival, n: usize) -> Vec<Contender> {
         }),
         rival!(rival, 1, ops::wr_send_batch, |t, _| t.prepare(n, IBV_WR_SEND, 0, 1), |t| {
             ops::wr_send_batch(t, 1, black_box(&SGES[..n]));
+        }),
+    ]
+}
+
+fn write_batch(rival: &Rival, n: usize) -> Vec<Contender> {
+    static DATA: [[u8; 8]; 64] = [[7; 8]; 64];
+    vec![
+        rival!(
+            rival,
+            0,
+            ops::post_write_batch,
+            |t, _| t.prepare(n, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, 1),
+            |t| ops::post_write_batch(t, MESSAGE, black_box(&DATA[..n]))
+        ),
+        rival!(rival, 1, ops::wr_write_batch, |t, _| t.prepare(n, IBV_WR_RDMA_WRITE, 0, 1), |t| {
+            ops::wr_write_batch(t, MESSAGE, black_box(&DATA[..n]));
         }),
     ]
 }
