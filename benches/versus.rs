@@ -103,7 +103,7 @@ fn main() {
         print!("{}", report::rows(&result));
         results.push(result);
     }
-    println!("{}", report::notes());
+    println!("{}\n{}", report::summary(&results), report::notes());
     let write = |path: &Option<PathBuf>, text: String| {
         if let Some(path) = path
             && let Err(error) = std::fs::write(path, text)

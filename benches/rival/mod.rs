@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub)] // included by a benchmark and by tests, each of which uses its part
 
 pub mod device;
+pub mod eyes;
 pub mod ffi;
 pub mod launch;
 pub mod library;

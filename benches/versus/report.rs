@@ -12,27 +12,41 @@ pub fn head(group: &str) -> String {
     )
 }
 
-/// What is aimed at, and whether it is reached.
-fn verdict(outcome: &Outcome, took: &Took) -> String {
-    let met = |met: bool| if met { "met" } else { "**not met**" };
+/// What is aimed at with a contender, and whether it is reached.
+fn verdicts(outcome: &Outcome, took: &Took) -> Vec<(String, bool)> {
     let targets = outcome.targets;
     let mut all = vec![];
     if took.who == "ours" {
         if let Some(ns) = targets.ns {
-            all.push(format!("≤ {ns} ns: {}", met(took.ns <= ns)));
+            all.push((format!("≤ {ns} ns"), took.ns <= ns));
         }
         if let (Some(most), Some(count)) = (targets.instructions, took.count) {
             let instructions = f64::from(count.instructions) / f64::from(outcome.n);
-            all.push(format!("≤ {most} instr: {}", met(instructions <= most)));
+            all.push((format!("≤ {most} instr"), instructions <= most));
         }
     } else if let Some(ratio) = match took.who {
         who if who.ends_with("no locks") => targets.ratio,
         who if who.starts_with("UCX") => targets.ucx_ratio,
         _ => None,
     } {
-        all.push(format!("≥ {ratio} ×: {}", met(took.ratio[0] >= ratio)));
+        all.push((format!("≥ {ratio} ×"), took.ratio[0] >= ratio));
     }
-    all.join(", ")
+    all
+}
+
+fn verdict(outcome: &Outcome, took: &Took) -> String {
+    let words = |(target, met)| format!("{target}: {}", if met { "met" } else { "**not met**" });
+    verdicts(outcome, took).into_iter().map(words).collect::<Vec<_>>().join(", ")
+}
+
+/// How many targets are met.
+pub fn summary(outcomes: &[Outcome]) -> String {
+    let verdicts = outcomes.iter().flat_map(|o| o.contenders.iter().flat_map(|took| verdicts(o, took)));
+    let (mut n_met, mut n) = (0, 0);
+    for (_, met) in verdicts {
+        (n_met, n) = (n_met + u32::from(met), n + 1);
+    }
+    format!("\n{n_met} of {n} targets met in this run.")
 }
 
 pub fn rows(outcome: &Outcome) -> String {

@@ -2,12 +2,8 @@
 //!
 //! The structures are those of `uct/api/uct.h` and `tl.h`, of version 1.13, as far as they are used.
 
-use crate::measure::Contender;
-use mlx5_direct::{
-    cqe::RequesterCqe,
-    mlx5::ids::{Qpn, UserIndex},
-    wqe::SendOpcode,
-};
+use crate::{measure::Contender, rival::eyes::Queues};
+use mlx5_direct::wqe::SendOpcode;
 use std::{
     cell::RefCell,
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -52,25 +48,11 @@ struct EpParams {
     _rest: [u64; 16],
 }
 
-/// What `mlx5_uverbs_newest` gives.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Queues {
-    qpn: u32,
-    user_index: u32,
-    record: u64,
-    cq_ring: u64,
-    cqe_bytes: u32,
-    n_cqes: u32,
-}
-
 /// A connected endpoint, and where its completions are written.
 struct Ucx {
     ep: Handle,
     iface: Handle,
     queues: Queues,
-    /// CQEs written so far, free-running.
-    pi: u32,
     /// Counter of the WQEs when everything was retired.
     retired: u16,
 }
@@ -209,12 +191,8 @@ unsafe fn open() -> Done<Ucx> {
         let connect = function::<Connect>(uct, c"uct_ep_connect_to_ep")?;
         done("connect", connect(ep, device_address.as_ptr(), ep_address.as_ptr()))?;
 
-        let mut queues = Queues::default();
-        type Newest = unsafe extern "C" fn(*mut Queues) -> bool;
-        if !function::<Newest>(libc::RTLD_DEFAULT, c"mlx5_uverbs_newest")?(&mut queues) {
-            return Err("no queue pair was made".into());
-        }
-        Ok(Ucx { ep, iface, queues, pi: 0, retired: 0 })
+        let queues = Queues::newest().ok_or("no queue pair was made")?;
+        Ok(Ucx { ep, iface, queues, retired: 0 })
     }
 }
 
@@ -254,24 +232,12 @@ unsafe fn operation<F: Copy>(iface: Handle, place: usize) -> F {
 impl Ucx {
     /// Completes and retires everything sent.
     fn retire(&mut self) {
-        let Queues { qpn, user_index, record, cq_ring, cqe_bytes, n_cqes } = self.queues;
-        // SAFETY: the second word of the queue pair's record.
-        let pi = u32::from_be(unsafe { (record as *const u32).add(1).read_volatile() }) as u16;
+        let pi = self.queues.send_counter();
         if pi == self.retired {
             return;
         }
         self.retired = pi;
-        let mut cqe = RequesterCqe::new()
-            .with_qpn(Qpn::new(qpn))
-            .with_user_index(UserIndex::new(user_index))
-            .with_send_wqe_opcode(SendOpcode::SEND)
-            .with_wqe_counter(pi.wrapping_sub(1))
-            .to_bytes();
-        cqe[63] |= u8::from(self.pi & n_cqes != 0);
-        let end = ((self.pi & (n_cqes - 1)) + 1) * cqe_bytes;
-        self.pi = self.pi.wrapping_add(1);
-        // SAFETY: the last 64 bytes of a slot of the ring.
-        unsafe { (cq_ring as *mut u8).add(end as usize - 64).cast::<[u8; 64]>().write_volatile(cqe) };
+        self.queues.complete(pi.wrapping_sub(1), SendOpcode::SEND);
         // SAFETY: an interface.
         let n =
             unsafe { operation::<unsafe extern "C" fn(Handle) -> c_uint>(self.iface, PROGRESS)(self.iface) };

@@ -11,6 +11,7 @@ mod rival;
 mod address;
 mod completions;
 mod headers;
+mod ours;
 mod random;
 mod receives;
 mod request;

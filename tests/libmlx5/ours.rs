@@ -1,0 +1,45 @@
+//! This driver on the kernel's verbs: libmlx5 makes the queues, and this crate posts to them and polls them.
+
+use crate::{beside_libmlx5, rival::eyes::Queues};
+use mlx5_direct::{
+    Connection, Context, CqAttr, QpInit,
+    backend::verbs::VerbsControl,
+    mlx5::ids::Rkey,
+    queue::{Flags, Remote},
+    wqe::SendOpcode,
+};
+
+#[test]
+fn queues_that_libmlx5_made_take_our_posts_and_polls() {
+    beside_libmlx5("ours::queues_that_libmlx5_made_take_our_posts_and_polls", |_| {
+        let context = Context::on(VerbsControl::open("mlx5_0").expect("the pretend device"));
+        let pd = context.alloc_pd().expect("a protection domain");
+        let mut cq =
+            context.create_cq(&CqAttr { n_cqes: 16, ..CqAttr::default() }).expect("a completion queue");
+        let mut qp = pd.create_qp(&QpInit::default(), &cq, &cq).expect("a queue pair");
+        let how = Connection::default();
+        let own = qp.address(how.port, how.gid_index).expect("an address");
+        qp.connect(&own, &how).expect("RTS");
+
+        let mut queues = Queues::newest().expect("the library saw a queue pair made");
+        assert_eq!(queues.qpn(), qp.qpn().get());
+        let remote = Remote { addr: 0x1000, rkey: Rkey::new(0x700) };
+        let mut index = 0u16;
+        // Several laps of both rings.
+        for wr_id in 0..5000 {
+            let mut list = qp.post_list();
+            list.rdma_write(wr_id, remote, Flags::SIGNALED).unwrap().inline(&[7; 60]).unwrap().finish();
+            let n_wqebbs = list.n_wqebbs() as u16;
+            list.ring();
+            assert_eq!(queues.send_counter(), index.wrapping_add(n_wqebbs), "the record that libmlx5 made");
+            queues.complete(index, SendOpcode::RDMA_WRITE);
+            index = index.wrapping_add(n_wqebbs);
+            let mut done = cq.poll();
+            let completion = done.next().expect("the CQE in the ring that libmlx5 made");
+            completion.status().unwrap();
+            assert_eq!(qp.retire(&completion).unwrap().wr_id, wr_id);
+        }
+        drop((qp, cq, pd));
+        context.close().expect("everything given back");
+    });
+}
