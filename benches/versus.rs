@@ -4,13 +4,16 @@
 //! There is no card: queues, records and UAR pages are ordinary memory on all sides, with the fences of
 //! write-combining memory. See the notes that the table ends with for what that does not show.
 //!
-//! `-- --filter RE` runs the operations that match; `--rounds N`, `--json FILE`, `--plot FILE`.
+//! `-- --filter RE` runs the operations that match; `--rounds N`, `--json FILE`, `--plot FILE`;
+//! `--listing FILE` gets every instruction that one call executes, libraries included.
 #![allow(unreachable_pub)] // its modules are of one program
 
 #[path = "versus/cases.rs"]
 mod cases;
 #[path = "versus/floors.rs"]
 mod floors;
+#[path = "versus/listing.rs"]
+mod listing;
 #[path = "versus/many.rs"]
 mod many;
 #[path = "versus/measure.rs"]
@@ -47,13 +50,19 @@ struct Arguments {
     rounds: usize,
     json: Option<PathBuf>,
     plot: Option<PathBuf>,
+    listing: Option<PathBuf>,
 }
 
 fn arguments() -> Result<Arguments, String> {
     // `cargo test --benches` runs this program too: it only has to work then.
     let rounds = if std::env::args().any(|arg| arg == "--bench") { 300 } else { 3 };
-    let mut arguments =
-        Arguments { filter: Regex::new("").expect("a pattern"), rounds, json: None, plot: None };
+    let mut arguments = Arguments {
+        filter: Regex::new("").expect("a pattern"),
+        rounds,
+        json: None,
+        plot: None,
+        listing: None,
+    };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
         let mut value = || given.next().ok_or(format!("{name} needs a value"));
@@ -62,10 +71,11 @@ fn arguments() -> Result<Arguments, String> {
             "--rounds" => arguments.rounds = value()?.parse().map_err(|e| format!("--rounds: {e}"))?,
             "--json" => arguments.json = Some(value()?.into()),
             "--plot" => arguments.plot = Some(value()?.into()),
+            "--listing" => arguments.listing = Some(value()?.into()),
             "--bench" => {}
             _ => {
                 return Err(format!(
-                    "{name} is not known; there are --filter RE, --rounds N, --json FILE, --plot FILE"
+                    "{name} is not known; there are --filter RE, --rounds N, --json FILE, --plot FILE, --listing FILE"
                 ));
             }
         }
@@ -99,7 +109,7 @@ fn main() {
             group = case.group.into();
             println!("{}", report::head(&group));
         }
-        let result = measure::run(case, arguments.rounds);
+        let result = measure::run(case, arguments.rounds, arguments.listing.is_some());
         print!("{}", report::rows(&result));
         results.push(result);
     }
@@ -114,6 +124,13 @@ fn main() {
     };
     write(&arguments.json, report::json(&results));
     write(&arguments.plot, plot::svg(&results));
+    if arguments.listing.is_some() {
+        let mut listings = listing::Listings::default();
+        let all =
+            results.iter().flat_map(|result| result.contenders.iter().map(move |took| (result.name, took)));
+        let text = all.map(|(name, took)| format!("{name}, {}:\n{}\n", took.who, listings.text(&took.trace)));
+        write(&arguments.listing, text.collect());
+    }
     for result in &results {
         let ours = &result.contenders[0];
         assert_eq!(ours.count.unwrap_or_default().locks, 0, "{}: a locked instruction", result.name);

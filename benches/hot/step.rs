@@ -1,5 +1,5 @@
 //! Counts the instructions and fences of one call exactly, by single-stepping a child process.
-#![allow(unreachable_pub)] // a module of a benchmark
+#![allow(dead_code, unreachable_pub)] // a module of a benchmark and of an example
 
 use std::mem::MaybeUninit;
 
@@ -16,9 +16,24 @@ pub struct Count {
 
 /// Runs `call` in a child, and counts from `entry` until it returns to its caller. `None` where the system
 /// does not allow tracing.
+pub fn count(entry: usize, call: impl FnMut()) -> Option<Count> {
+    let mut count = Count::default();
+    for at in trace(entry, call)? {
+        // SAFETY: the child ran the same program at the same addresses; an instruction that ends a page has no
+        // page missing after it in any of these programs' code.
+        let code = unsafe { (at as *const [u8; 3]).read_unaligned() };
+        count.instructions += 1;
+        count.sfences += u32::from(code == [0x0f, 0xae, 0xf8]);
+        count.load_fences += u32::from(code[..2] == [0x0f, 0xae] && matches!(code[2], 0xe8 | 0xf0));
+        count.locks += u32::from(code[0] == 0xf0);
+    }
+    Some(count)
+}
+
+/// The addresses of the instructions that are executed, in order.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-pub fn count(entry: usize, mut call: impl FnMut()) -> Option<Count> {
-    // SAFETY: the program has one thread; the child runs `call` and exits without unwinding.
+pub fn trace(entry: usize, mut call: impl FnMut()) -> Option<Vec<usize>> {
+    // SAFETY: the child has this thread alone; it runs `call` and exits without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: asks to be traced, and waits for the parent.
@@ -30,7 +45,7 @@ pub fn count(entry: usize, mut call: impl FnMut()) -> Option<Count> {
         // SAFETY: ends the child.
         unsafe { libc::_exit(0) };
     }
-    let mut count = Count::default();
+    let mut executed = vec![];
     let mut return_to = None;
     let mut status = 0;
     loop {
@@ -55,12 +70,7 @@ pub fn count(entry: usize, mut call: impl FnMut()) -> Option<Count> {
             break;
         }
         if return_to.is_some() {
-            // SAFETY: the child runs the same program at the same addresses.
-            let code = unsafe { (at as *const [u8; 3]).read_unaligned() };
-            count.instructions += 1;
-            count.sfences += u32::from(code == [0x0f, 0xae, 0xf8]);
-            count.load_fences += u32::from(code[..2] == [0x0f, 0xae] && matches!(code[2], 0xe8 | 0xf0));
-            count.locks += u32::from(code[0] == 0xf0);
+            executed.push(at);
         }
         // SAFETY: the child is stopped.
         if unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, child, 0, 0) } != 0 {
@@ -72,10 +82,10 @@ pub fn count(entry: usize, mut call: impl FnMut()) -> Option<Count> {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, &mut status, 0);
     }
-    Some(count)
+    Some(executed)
 }
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-pub fn count(_entry: usize, _call: impl FnMut()) -> Option<Count> {
+pub fn trace(_entry: usize, _call: impl FnMut()) -> Option<Vec<usize>> {
     None
 }

@@ -49,6 +49,8 @@ pub struct Took {
     pub isolated_ns: Option<f64>,
     /// Of one call.
     pub count: Option<Count>,
+    /// Instructions of one call, if they were asked for.
+    pub trace: Vec<usize>,
     /// Times what ours took in the same round: median, and the 10th and 90th percentile.
     pub ratio: [f64; 3],
 }
@@ -63,10 +65,10 @@ pub struct Outcome {
 }
 
 /// Measures an operation.
-pub fn run(case: Case, rounds: usize) -> Outcome {
+pub fn run(case: Case, rounds: usize, with_traces: bool) -> Outcome {
     let n = f64::from(case.n);
     let mut all = (case.contenders)();
-    let counts: Vec<_> = all
+    let mut counts: Vec<_> = all
         .iter_mut()
         .map(|c| {
             // Once before, so that nothing is done for the first time.
@@ -75,7 +77,9 @@ pub fn run(case: Case, rounds: usize) -> Outcome {
                 (c.run)(case.calls);
             }
             (c.prepare)(case.calls);
-            step::count(c.entry, || (c.run)(1))
+            let count = step::count(c.entry, || (c.run)(1));
+            let trace = if with_traces { step::trace(c.entry, || (c.run)(1)) } else { None };
+            (count, trace.unwrap_or_default())
         })
         .collect();
     let n_contenders = all.len();
@@ -106,7 +110,8 @@ pub fn run(case: Case, rounds: usize) -> Outcome {
             who: all[who].who,
             ns: median(&mut together[who]),
             isolated_ns: case.isolated.then(|| median(&mut alone[who])),
-            count: counts[who],
+            count: counts[who].0,
+            trace: std::mem::take(&mut counts[who].1),
             ratio: [50, 10, 90].map(|p| percentile(&mut ratios, p)),
         }
     });
