@@ -222,6 +222,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: Run::Check(unreliable::uc_nobody_answers),
     },
     Scenario {
+        name: "uc_send_queue_error",
+        asserts: "a request that fails by name stops the send queue (SQER), which flushes; receiving goes on, and it starts again",
+        needs: &[],
+        run: Run::Check(unreliable::uc_send_queue_error),
+    },
+    Scenario {
         name: "ud_send_grh",
         asserts: "datagrams come behind 40 bytes of header that name both ends, the completion names the sender, answers arrive",
         needs: &[],

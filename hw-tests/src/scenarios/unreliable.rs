@@ -3,15 +3,19 @@
 use crate::{
     bench::Bench,
     outcome::{Outcome, fail},
-    pair::{End, QKEY, Setup, bytes, datagram_pair, pair_of},
+    pair::{DEADLINE, End, QKEY, Setup, bytes, datagram_pair, pair_of},
 };
 use mlx5_direct::{
     Access,
-    backend::LinkLayer,
-    cqe::RoceL3,
+    backend::{LinkLayer, QpModify},
+    cqe::{CqeSyndrome, RoceL3},
+    mlx5::{context::QpState, ids::Rkey},
     queue::{Flags, Grh, PostError, Transport, Uc},
 };
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Bytes before a datagram.
 const HEAD: u64 = Grh::BYTES as u64;
@@ -77,6 +81,36 @@ pub(super) fn uc_nobody_answers(bench: &Bench) -> Outcome {
     b.completes(3)?;
     a.completes(4)?;
     b.holds(100, b"arrives")
+}
+
+pub(super) fn uc_send_queue_error(bench: &Bench) -> Outcome {
+    let (mut a, mut b) = pair_of::<Uc>(bench, &Setup::default())?;
+    a.post(|list, _| {
+        // Nobody has this key.
+        list.local_inv(1, Rkey::new(0x7fff_ff00), Flags::SIGNALED)?.finish();
+        list.send(2, Flags::SIGNALED)?.inline(b"flushed")?.finish();
+        Ok(())
+    })?;
+    a.fails(CqeSyndrome::MW_BIND_ERR)?;
+    a.fails(CqeSyndrome::WR_FLUSH_ERR)?;
+    // A device may tell of the request before it has moved.
+    let start = Instant::now();
+    while a.qp.refresh()? != QpState::SQER {
+        if start.elapsed() > DEADLINE {
+            return fail(format!("the queue pair is in {}, not in SQER", a.qp.state()));
+        }
+    }
+    a.recv(3, 0, 64)?;
+    b.post(|list, _| Ok(list.send(4, Flags::SIGNALED)?.inline(b"still receives")?.finish()))?;
+    b.completes(4)?;
+    a.completes(3)?;
+    a.holds(0, b"still receives")?;
+    a.qp.modify(&QpModify::to(QpState::RTS))?;
+    b.recv(5, 0, 64)?;
+    a.post(|list, _| Ok(list.send(6, Flags::SIGNALED)?.inline(b"sends again")?.finish()))?;
+    a.completes(6)?;
+    b.completes(5)?;
+    b.holds(0, b"sends again")
 }
 
 pub(super) fn ud_send_grh(bench: &Bench) -> Outcome {
