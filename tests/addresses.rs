@@ -12,8 +12,8 @@ use support::*;
 
 /// Two unconnected sides on a card of two cabled ports.
 fn sides() -> [Side; 2] {
-    let model = card("ports=2");
-    [0, 1].map(|index| Side::new(&model, &open(&model, index), &Setup::default()))
+    let card = card("ports=2");
+    [0, 1].map(|index| Side::new(&card, &open(&card, index), &Setup::default()))
 }
 
 /// Connects both as two hosts do: each knows of the other what came as text.
@@ -35,6 +35,7 @@ fn say([a, b]: &mut [Side; 2]) {
 
 #[test]
 fn traffic_between_ip_addresses_that_the_user_set() {
+    needs!(Need::Prm);
     let addresses: [[IpAddr; 2]; 3] = [
         [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()],
         ["2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap()],
@@ -53,12 +54,13 @@ fn traffic_between_ip_addresses_that_the_user_set() {
         connect(&mut sides, [&how, &how]);
         assert_eq!(sides[0].qp.query().unwrap().ah.dgid, gid_of(pair[1]));
         say(&mut sides);
-        sides[0].model.assert_clean();
+        sides[0].card.assert_clean();
     }
 }
 
 #[test]
 fn a_full_table_and_no_stations_are_refused() {
+    needs!(Need::Prm);
     let sides = sides();
     let ctx = &sides[0].ctx;
     for bad in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
@@ -79,7 +81,7 @@ fn a_full_table_and_no_stations_are_refused() {
     let v1 = GidEntry { gid_type: GidType::RoceV1, ..ctx.gid(1, 2).unwrap() };
     ctx.set_gid(1, 2, Some(&v1)).unwrap();
     assert_eq!(ctx.add_address(1, [192, 0, 2, 2].into()).unwrap(), 3);
-    sides[0].model.assert_clean();
+    sides[0].card.assert_clean();
 }
 
 /// Peers that tell no MAC, as `ibv_rc_pingpong` does not.
@@ -94,7 +96,7 @@ fn the_mac_of_a_peer_follows_from_its_link_local_gid() {
         sides[near].qp.connect(&found, &how).unwrap();
     }
     say(&mut sides);
-    sides[0].model.assert_clean();
+    sides[0].card.assert_clean();
 }
 
 #[test]
@@ -109,11 +111,12 @@ fn the_smaller_mtu_of_both_ends_is_taken() {
         assert_eq!(side.qp.query().unwrap().path_mtu, Mtu::MTU_1024);
     }
     say(&mut sides);
-    sides[0].model.assert_clean();
+    sides[0].card.assert_clean();
 }
 
 #[test]
 fn an_address_of_no_station_is_refused_by_name() {
+    needs!(Need::Prm);
     let mut sides = sides();
     let good = sides[1].qp.address(1, 1).unwrap();
     for mac in [[0; 6], [0xff; 6], [1, 0, 0x5e, 0, 0, 1]] {
@@ -124,5 +127,5 @@ fn an_address_of_no_station_is_refused_by_name() {
             .modify(&mlx5_direct::backend::QpModify::to(mlx5_direct::mlx5::context::QpState::RST))
             .unwrap();
     }
-    sides[0].model.assert_clean();
+    sides[0].card.assert_clean();
 }

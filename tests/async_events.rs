@@ -26,10 +26,11 @@ fn thread_cpu() -> Duration {
 
 #[test]
 fn l2_port_change_event() {
-    let model = card("ports=2");
-    let (a, b) = (open(&model, 0), open(&model, 1));
+    needs!(Need::Model);
+    let card = card("ports=2");
+    let (a, b) = (open(&card, 0), open(&card, 1));
     for up in [false, true, false, true] {
-        model.set_port(0, up);
+        card.model().set_port(0, up);
         // One cable, two ends.
         assert_eq!(a.next_async_event(DEADLINE).unwrap(), Some(AsyncEvent::PortChange { port: 1, up }));
         let state = if up { PortState::Active } else { PortState::Down };
@@ -41,7 +42,7 @@ fn l2_port_change_event() {
         assert_eq!(b.next_async_event(DEADLINE).unwrap(), Some(AsyncEvent::PortChange { port: 1, up }));
     }
     assert_eq!(b.next_async_event(Duration::ZERO).unwrap(), None);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
@@ -107,12 +108,14 @@ fn drain(side: &mut Side, bad: &mut Qp, good_done: &mut u64, bad_done: &mut Vec<
 #[test]
 fn l3_qp_async_events() {
     // Access and transport errors at the responder, each with its queue pair.
-    let mut pair = Pair::new("ports=2");
-    let far = pair.b.remote(1 << 20);
-    pair.a.post(|list, _| list.rdma_write(1, far, SIGNALED).unwrap().inline(b"x").unwrap().finish());
-    pair.a.fails();
-    let qpn = pair.b.qp.qpn();
-    assert_eq!(pair.b.ctx.next_async_event(DEADLINE).unwrap(), Some(AsyncEvent::QpAccess { qpn }));
+    {
+        let mut pair = Pair::new("ports=2");
+        let far = pair.b.remote(1 << 20);
+        pair.a.post(|list, _| list.rdma_write(1, far, SIGNALED).unwrap().inline(b"x").unwrap().finish());
+        pair.a.fails();
+        let qpn = pair.b.qp.qpn();
+        assert_eq!(pair.b.ctx.next_async_event(DEADLINE).unwrap(), Some(AsyncEvent::QpAccess { qpn }));
+    }
 
     let mut pair = Pair::new("ports=2");
     let odd = pair.b.remote(4);
@@ -127,8 +130,9 @@ fn l3_qp_async_events() {
 
 #[test]
 fn l3_async_event_wakes_a_sleeper() {
-    let model = card("ports=2");
-    let ctx = open(&model, 0);
+    needs!(Need::Model);
+    let card = card("ports=2");
+    let ctx = open(&card, 0);
     let ready = Arc::new(Barrier::new(2));
     let (told, heard) = mpsc::channel();
     let sleeper = {
@@ -142,7 +146,7 @@ fn l3_async_event_wakes_a_sleeper() {
     };
     ready.wait();
     thread::sleep(Duration::from_millis(300));
-    model.set_port(0, false);
+    card.model().set_port(0, false);
     let event = heard.recv_timeout(DEADLINE).unwrap().unwrap();
     assert_eq!(event, Some(AsyncEvent::PortChange { port: 1, up: false }));
     let cpu = sleeper.join().unwrap();

@@ -4,10 +4,7 @@ mod support;
 
 use mlx5_direct::{
     Context, Cq, CqAttr, Error, Events, Qp, QpInit,
-    backend::{
-        AsyncEvent, Control, CqParams, QpModify,
-        prm::{OpenOptions, PrmControl},
-    },
+    backend::{AsyncEvent, CqParams, QpModify},
     mlx5::{context::QpState, eqe::CqErrorSyndrome},
     queue::{CqeSize, Flags},
 };
@@ -42,14 +39,16 @@ fn write_numbers(pair: &mut Pair, first: u64, n: u64) {
 
 #[test]
 fn c1_cq_create_sizes() {
-    let model = card("ports=1");
-    let control = PrmControl::open(model.function(0).unwrap(), &OpenOptions::default()).unwrap();
+    let card = card("ports=1");
+    let control = card.control(0);
     let ctx = Context::on(control.clone());
     for (asked, given) in
         [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (255, 256), (256, 256), (257, 512), (65_537, 1 << 17)]
     {
         let cq = ctx.create_cq(&cq(asked)).unwrap();
-        assert_eq!(cq.n_cqes(), given, "{asked} asked for");
+        // libmlx5 makes none smaller.
+        let least = if card.is_verbs() { 2 } else { 1 };
+        assert_eq!(cq.n_cqes(), given.max(least), "{asked} asked for");
     }
     let max = ctx.device().max_cqe;
     assert_eq!(ctx.create_cq(&cq(max)).unwrap().n_cqes(), max.next_power_of_two());
@@ -79,18 +78,14 @@ fn c1_cq_create_sizes() {
     let parts = control.create_cq(&good).unwrap();
     control.destroy_cq(parts.cqn).unwrap();
     control.destroy_cq(parts.cqn).unwrap_err();
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn c2_cq_poll_owner_wrap() {
     for n_cqes in [1u32, 2, 4, 16, 64, 1024] {
-        for (options, cqe_size) in [
-            ("ports=2", CqeSize::B64),
-            ("ports=2", CqeSize::B128),
-            ("ports=2,bar=trapped", CqeSize::B64),
-            ("ports=1,drive=step", CqeSize::B128),
-        ] {
+        let all = makes(&["ports=2", "ports=2,bar=trapped", "ports=1,drive=step"]);
+        for (options, cqe_size) in all.flat_map(|all| [(all, CqeSize::B64), (all, CqeSize::B128)]) {
             let attr = CqAttr { n_cqes, cqe_size, ..CqAttr::default() };
             let mut pair = pair(options, attr, n_cqes.min(128));
             let laps = if n_cqes >= 1024 { 4 } else { 20 };
@@ -111,7 +106,7 @@ fn c2_cq_poll_owner_wrap() {
 
 #[test]
 fn c4_cq_poll_batch_and_ci_update() {
-    for options in ["ports=2", "ports=2,bar=trapped"] {
+    for options in makes(&["ports=2", "ports=2,bar=trapped"]) {
         // A queue that is just as large as what can be outstanding: the consumer index, published once a batch, is
         // what keeps the device from writing over CQEs.
         let mut pair = pair(options, cq(64), 64);
@@ -148,17 +143,15 @@ fn c5_cq_overrun_event() {
     // Nobody takes completions: the fifth has no room.
     write_numbers(&mut pair, 0, 8);
     let event = pair.a.ctx.next_async_event(DEADLINE).unwrap();
-    assert_eq!(event, Some(AsyncEvent::CqError { cqn, syndrome: CqErrorSyndrome::CQ_OVERRUN }));
+    // Verbs pass the event on without its reason.
+    let syndrome = if pair.card.is_verbs() { CqErrorSyndrome(0) } else { CqErrorSyndrome::CQ_OVERRUN };
+    assert_eq!(event, Some(AsyncEvent::CqError { cqn, syndrome }));
     // What was delivered before is there.
     for wr_id in 0..4 {
         assert_eq!(pair.a.ok().wr_id, wr_id);
     }
     pair.a.assert_quiet();
-    let violations = pair.model.take_violations();
-    assert!(
-        !violations.is_empty() && violations.iter().all(|violation| violation.rule == Rule::CqOverrun),
-        "{violations:?}"
-    );
+    pair.card.assert_broken(Rule::CqOverrun);
 }
 
 #[test]
@@ -189,7 +182,7 @@ const OWN: CqAttr<'static> =
 
 #[test]
 fn c8_cq_event_sleep_wake() {
-    for options in ["ports=2", "ports=1", "ports=2,bar=trapped"] {
+    for options in makes(&["ports=2", "ports=1", "ports=2,bar=trapped"]) {
         let mut pair = Pair::with(options, &Setup::default(), &Setup { cq: OWN, ..Setup::default() });
         let mut idle = Duration::ZERO;
         for round in 0..20u64 {
@@ -324,8 +317,8 @@ fn take(cq: &mut Cq, qp: &mut Qp, n: usize) {
 
 #[test]
 fn c8_cq_event_one_channel_many_queues() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
     let channel = ctx.create_comp_channel().unwrap();
     let pd = ctx.alloc_pd().unwrap();
     let attr = CqAttr { events: Events::Channel(&channel), ..CqAttr::default() };
@@ -362,13 +355,13 @@ fn c8_cq_event_one_channel_many_queues() {
     }
     assert_eq!(channel.try_event().unwrap(), None);
     drop((qps, cqs));
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn c15_cq_many_qps() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
     let pd = ctx.alloc_pd().unwrap();
     let mut cq = ctx.create_cq(&cq(1024)).unwrap();
     let init = QpInit { max_send_wr: 4, max_recv_wr: 4, ..QpInit::default() };
@@ -421,5 +414,5 @@ fn c15_cq_many_qps() {
         assert!(Instant::now() < deadline);
     }
     drop((one, other, qps));
-    model.assert_clean();
+    card.assert_clean();
 }

@@ -39,30 +39,33 @@ fn event(ctx: &Context) -> AsyncEvent {
 
 #[test]
 fn a1_list_devices() {
+    needs!(Need::Model);
     for n_functions in [1, 2] {
-        let model = card(&format!("ports={n_functions}"));
-        let names: HashSet<_> = (0..n_functions).map(|index| model.function(index).unwrap().name()).collect();
+        let card = card(&format!("ports={n_functions}"));
+        let names: HashSet<_> =
+            (0..n_functions).map(|index| card.model().function(index).unwrap().name()).collect();
         let expected: HashSet<_> = (0..n_functions).map(|index| format!("model:{index}")).collect();
         assert_eq!(names, expected, "every function once");
-        let refused = model.function(n_functions).unwrap_err().to_string();
+        let refused = card.model().function(n_functions).unwrap_err().to_string();
         let says = [format!("no function {n_functions}"), format!("it has {n_functions}")];
         assert!(says.iter().all(|part| refused.contains(part)), "{refused}");
         for index in 0..n_functions {
-            assert_eq!(open(&model, index).name(), format!("model:{index}"));
+            assert_eq!(open(&card, index).name(), format!("model:{index}"));
         }
-        model.assert_clean();
+        card.assert_clean();
     }
 }
 
 #[test]
 fn a3_query_device_caps() {
+    needs!(Need::Model);
     for part in ["cx5", "cx6", "cx6dx"] {
-        let model = card(&format!("ports=2,part={part}"));
-        model.trace().keep(10_000);
-        let ctx = open(&model, 1);
+        let card = card(&format!("ports=2,part={part}"));
+        card.model().trace().keep(10_000);
+        let ctx = open(&card, 1);
         let device = ctx.device();
         // The mailbox itself, from the card's own record of the last current general capabilities it told.
-        let commands = model.trace().records();
+        let commands = card.model().trace().records();
         let asked = CapType::GENERAL.op_mod(true);
         let question = commands.iter().rposition(|record| {
             record.kind == Kind::CommandIn
@@ -100,7 +103,7 @@ fn a3_query_device_caps() {
         assert!(device.max_recv_sge <= u32::from(caps.max_wqe_sz_rq()) / 16);
         assert!(device.max_inline_data > 0 && device.max_inline_data < device.max_wqe_sz_sq);
         // Firmware version: the registers' three numbers, with points between.
-        let function = model.function(1).unwrap();
+        let function = card.model().function(1).unwrap();
         let (rev, sub) = (function.bar_read32(0), function.bar_read32(4));
         assert_eq!(device.fw_ver, format!("{}.{}.{:04}", rev & 0xffff, rev >> 16, sub & 0xffff));
         // PCI identity, as config space tells it.
@@ -109,10 +112,10 @@ fn a3_query_device_caps() {
         let (vendor, part) = (u16::from_le_bytes([ids[0], ids[1]]), u16::from_le_bytes([ids[2], ids[3]]));
         assert_eq!((device.vendor_id, device.vendor_part_id), (vendor.into(), part.into()));
         // Two functions of one card.
-        let other = open(&model, 0);
+        let other = open(&card, 0);
         assert_ne!(other.device().node_guid, device.node_guid);
         assert_eq!(other.device().sys_image_guid, device.sys_image_guid);
-        model.assert_clean();
+        card.assert_clean();
     }
 }
 
@@ -124,11 +127,12 @@ fn general_caps(output: &[u8]) -> CmdHcaCap {
 
 #[test]
 fn a4_query_port_state_mtu_speed() {
+    needs!(Need::Model);
     for (options, mtu_bytes) in
         [("ports=2,mtu=1024", 1024), ("ports=1,mtu=4096", 4096), ("ports=1,mtu=256", 256)]
     {
-        let model = card(options);
-        let ctx = open(&model, 0);
+        let card = card(options);
+        let ctx = open(&card, 0);
         let port = ctx.port(1).unwrap();
         assert_eq!((port.state, port.phys_state), (PortState::Active, PhysState::LinkUp));
         assert_eq!(port.active_mtu.bytes(), Some(mtu_bytes));
@@ -159,19 +163,20 @@ fn a4_query_port_state_mtu_speed() {
         assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
 
         // What goes down comes back as down.
-        model.set_port(0, false);
+        card.model().set_port(0, false);
         assert_eq!(event(&ctx), AsyncEvent::PortChange { port: 1, up: false });
         let port = ctx.port(1).unwrap();
         assert_eq!((port.state, port.active_speed_mbps), (PortState::Down, 0));
         assert_ne!(port.phys_state, PhysState::LinkUp);
-        model.assert_clean();
+        card.assert_clean();
     }
 }
 
 #[test]
 fn a5_query_gid_table_and_types() {
-    let model = card("ports=2");
-    let ctx = open(&model, 0);
+    needs!(Need::Prm);
+    let card = card("ports=2");
+    let ctx = open(&card, 0);
     let port = ctx.port(1).unwrap();
     // As Linux fills them: the link-local address of the MAC, in both formats.
     let [a, b, c, d, e, f] = port.mac;
@@ -220,13 +225,14 @@ fn a5_query_gid_table_and_types() {
         matches!(refused, Error::InvalidArgument(_)) && refused.to_string().contains("4095"),
         "{refused}"
     );
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn a8_alloc_uar_variants() {
-    let model = card("ports=1");
-    let control = PrmControl::open(model.function(0).unwrap(), &OpenOptions::default()).unwrap();
+    needs!(Need::Prm);
+    let card = card("ports=1");
+    let control = PrmControl::open(card.function(0), &OpenOptions::default()).unwrap();
     let ctx = Context::on(control.clone());
     // Pages of one's own: distinct numbers, distinct places, two BlueFlame registers of 512 bytes each.
     let pages: Vec<_> = (0..16).map(|_| control.alloc_uar().unwrap()).collect();
@@ -249,7 +255,7 @@ fn a8_alloc_uar_variants() {
     // Queue pairs: two share a page, and never a register. Whichever way they ring, all work.
     let setups = [DoorbellMode::Auto, DoorbellMode::Doorbell]
         .map(|doorbell| Setup { init: QpInit { doorbell, ..QpInit::default() }, ..Setup::default() });
-    let mut sides: Vec<_> = (0..5).map(|i| looped(&model, &ctx, &setups[i % 2])).collect();
+    let mut sides: Vec<_> = (0..5).map(|i| looped(&card, &ctx, &setups[i % 2])).collect();
     for round in 0..4 {
         for side in &mut sides {
             side.recv(round, 0..64);
@@ -263,7 +269,7 @@ fn a8_alloc_uar_variants() {
         }
     }
     drop(sides);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 /// A device that has died: everything answers, with the reason, and soon.
@@ -298,6 +304,7 @@ type Death = (fn(&Model), fn(&Model), fn(&Gone) -> bool);
 
 #[test]
 fn k7_fatal_device_error() {
+    needs!(Need::Model);
     let deaths: [Death; 2] = [
         (
             |model| model.fail_health(0, Fatal::new(HealthSyndrome::FW_ERR)),
@@ -307,11 +314,11 @@ fn k7_fatal_device_error() {
         (|model| model.set_gone(0, true), |model| model.set_gone(0, false), |gone| *gone == Gone::Pci),
     ];
     for (kill, mend, gone) in deaths {
-        let model = card("ports=1");
-        let function = model.function(0).unwrap();
+        let card = card("ports=1");
+        let function = card.model().function(0).unwrap();
         let options = OpenOptions { health_interval: Duration::from_millis(20), ..OpenOptions::default() };
         let ctx = Context::open(function.clone(), options.clone()).unwrap();
-        let mut side = looped(&model, &ctx, &Setup::default());
+        let mut side = looped(&card, &ctx, &Setup::default());
         let mut sleeper =
             ctx.create_cq(&CqAttr { events: mlx5_direct::Events::Own, ..CqAttr::default() }).unwrap();
         let asleep = Arc::new(Barrier::new(2));
@@ -325,7 +332,7 @@ fn k7_fatal_device_error() {
         asleep.wait();
         thread::sleep(Duration::from_millis(50));
         let died = Instant::now();
-        kill(&model);
+        kill(card.model());
         // Told without being asked, to those who wait for events and those who wait for completions.
         let told = event(&ctx);
         assert!(matches!(told, AsyncEvent::DeviceFatal(why) if gone(&why)), "{told:?}");
@@ -340,10 +347,10 @@ fn k7_fatal_device_error() {
         assert!(start.elapsed() < SOON, "took down in {:?}", start.elapsed());
         drop(closed);
         // It can be opened again: after a reset it is as new.
-        mend(&model);
+        mend(card.model());
         let ctx = Context::open(function, OpenOptions { reset: true, ..options }).unwrap();
         ctx.health().unwrap();
-        let mut side = looped(&model, &ctx, &Setup::default());
+        let mut side = looped(&card, &ctx, &Setup::default());
         side.recv(1, 0..64);
         side.post(|list, _| list.send(2, SIGNALED).unwrap().inline(b"alive").unwrap().finish());
         side.ok();
@@ -354,11 +361,12 @@ fn k7_fatal_device_error() {
 
 #[test]
 fn l7_command_delivery_and_status_errors() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
+    needs!(Need::Model);
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
     // Every status that the interface has comes back by name, with the command and the firmware's number.
     for status in 1..=0x51u8 {
-        model.fail_next(0, CmdOpcode::ALLOC_PD.0, status, 0xabcd_0000 + u32::from(status));
+        card.model().fail_next(0, CmdOpcode::ALLOC_PD.0, status, 0xabcd_0000 + u32::from(status));
         let error = ctx.alloc_pd().unwrap_err();
         let Error::Command { opcode, status: told, syndrome, .. } = &error else { panic!("{error}") };
         assert_eq!(
@@ -370,26 +378,27 @@ fn l7_command_delivery_and_status_errors() {
     }
     // And nothing has stayed behind.
     ctx.alloc_pd().unwrap().dealloc().map_err(|(_, error)| error).unwrap();
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn l6_command_parallel_timeout_cancel() {
-    let model = card("ports=1");
-    let function = model.function(0).unwrap();
+    needs!(Need::Model);
+    let card = card("ports=1");
+    let function = card.model().function(0).unwrap();
     let options = OpenOptions { command_timeout: Duration::from_millis(300), ..OpenOptions::default() };
     let ctx = Context::open(function, options).unwrap();
     // Many at once, out of order: each gets its own answer.
-    model.set_reversed_completion(0, true);
+    card.model().set_reversed_completion(0, true);
     let pds: HashSet<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..40).map(|_| scope.spawn(|| ctx.alloc_pd().unwrap())).collect();
         let pds: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         pds.iter().map(mlx5_direct::Pd::pdn).collect()
     });
     assert_eq!(pds.len(), 40);
-    model.set_reversed_completion(0, false);
+    card.model().set_reversed_completion(0, false);
     // One that never ends is given up after its deadline; the others go on.
-    model.set_stuck(0, CmdOpcode::ALLOC_PD.0, true);
+    card.model().set_stuck(0, CmdOpcode::ALLOC_PD.0, true);
     let start = Instant::now();
     let error = ctx.alloc_pd().unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
@@ -397,7 +406,7 @@ fn l6_command_parallel_timeout_cancel() {
     assert!(start.elapsed() >= Duration::from_millis(300) && start.elapsed() < SOON);
     ctx.port(1).unwrap();
     // Released, it completes late, for nobody.
-    model.set_stuck(0, CmdOpcode::ALLOC_PD.0, false);
+    card.model().set_stuck(0, CmdOpcode::ALLOC_PD.0, false);
     for _ in 0..100 {
         ctx.alloc_pd().unwrap();
     }
@@ -412,8 +421,8 @@ fn l9_signal_during_command() {
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
     }
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
     // SAFETY: no conditions.
     let target = unsafe { libc::pthread_self() };
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -440,5 +449,5 @@ fn l9_signal_during_command() {
             std::panic::resume_unwind(panic);
         }
     });
-    model.assert_clean();
+    card.assert_clean();
 }

@@ -11,12 +11,12 @@ use mlx5_direct::{
     },
     mlx5::cmd::CmdOpcode,
 };
-use mlx5_model::{Model, trace::Kind};
+use mlx5_model::trace::Kind;
 use support::*;
 
 /// Opcodes of the commands so far, repetitions of one in a row as one.
-fn commands(model: &Model) -> Vec<CmdOpcode> {
-    let records = model.trace().records();
+fn commands(card: &Card) -> Vec<CmdOpcode> {
+    let records = card.model().trace().records();
     let inputs = records.iter().filter(|record| record.kind == Kind::CommandIn);
     let mut opcodes: Vec<_> =
         inputs.map(|record| CmdOpcode(u16::from_be_bytes([record.bytes[0], record.bytes[1]]))).collect();
@@ -26,8 +26,8 @@ fn commands(model: &Model) -> Vec<CmdOpcode> {
 
 #[test]
 fn l1_eq_owner_wrap_arm() {
-    let model = card("ports=2");
-    let ctx = open(&model, 0);
+    let card = card("ports=2");
+    let ctx = open(&card, 0);
     // One at a time and in bursts, many times round the queue.
     let mut up = true;
     for round in 0..600 {
@@ -35,7 +35,7 @@ fn l1_eq_owner_wrap_arm() {
         let first = up;
         for _ in 0..burst {
             up = !up;
-            model.set_port(0, up);
+            card.model().set_port(0, up);
         }
         let mut expected = first;
         for i in 0..burst {
@@ -49,7 +49,7 @@ fn l1_eq_owner_wrap_arm() {
         }
     }
     assert_eq!(ctx.next_async_event(std::time::Duration::ZERO).unwrap(), None);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
@@ -83,28 +83,28 @@ fn l4_init_sequence_order() {
     const DOWN: [CmdOpcode; 5] =
         [C::DESTROY_EQ, C::DEALLOC_UAR, C::TEARDOWN_HCA, C::MANAGE_PAGES, C::DISABLE_HCA];
     for options in ["ports=1", "ports=1,drive=step"] {
-        let model = card(options);
-        model.trace().keep(10_000);
-        let ctx = open(&model, 0);
-        assert_eq!(commands(&model)[..UP.len()], UP);
-        model.trace().keep(0);
-        model.trace().keep(10_000);
+        let card = card(options);
+        card.model().trace().keep(10_000);
+        let ctx = open(&card, 0);
+        assert_eq!(commands(&card)[..UP.len()], UP);
+        card.model().trace().keep(0);
+        card.model().trace().keep(10_000);
         ctx.close().map_err(|(_, error)| error).unwrap();
-        let mut down = commands(&model);
+        let mut down = commands(&card);
         // Pages that firmware gives back by itself may come in between, while the event queue stands.
         let torn_down = down.iter().position(|opcode| *opcode == C::TEARDOWN_HCA).unwrap_or(0);
         let mut place = 0..;
         down.retain(|opcode| place.next() > Some(torn_down) || *opcode != C::MANAGE_PAGES);
         down.dedup();
         assert_eq!(down, DOWN);
-        model.assert_clean();
+        card.assert_clean();
     }
 }
 
 #[test]
 fn l5_page_requests_boot_init_runtime() {
-    let model = card("ports=1");
-    let function = model.function(0).unwrap();
+    let card = card("ports=1");
+    let function = card.model().function(0).unwrap();
     for round in 0..3 {
         let control = PrmControl::open(function.clone(), &OpenOptions::default()).unwrap();
         let at_boot = control.firmware_pages();
@@ -132,5 +132,5 @@ fn l5_page_requests_boot_init_runtime() {
         ctx.close().map_err(|(_, error)| error).unwrap();
         assert_eq!((control.firmware_pages(), function.dma().n_mappings()), (0, 0), "round {round}");
     }
-    model.assert_clean();
+    card.assert_clean();
 }

@@ -49,9 +49,9 @@ fn all_operations_by_lid() {
 
 #[test]
 fn all_operations_with_a_grh() {
-    let model = card("ports=2,link=ib");
-    let contexts = [open(&model, 0), open(&model, 1)];
-    let [mut a, mut b] = contexts.map(|ctx| Side::new(&model, &ctx, &Setup::default()));
+    let card = card("ports=2,link=ib");
+    let contexts = [open(&card, 0), open(&card, 1)];
+    let [mut a, mut b] = contexts.map(|ctx| Side::new(&card, &ctx, &Setup::default()));
     let addresses = [&a, &b].map(|side| side.qp.address(1, None).unwrap());
     let how = Connection::default();
     for (side, own, peer) in [(&mut a, addresses[0], addresses[1]), (&mut b, addresses[1], addresses[0])] {
@@ -100,13 +100,13 @@ fn all_operations_with_a_grh() {
     }
     all_operations(&mut a, &mut b);
     all_operations(&mut b, &mut a);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn what_a_port_says_of_itself() {
-    let model = card("ports=2,link=ib,mtu=2048");
-    let ctx = open(&model, 1);
+    let card = card("ports=2,link=ib,mtu=2048");
+    let ctx = open(&card, 1);
     let port = ctx.port(1).unwrap();
     assert_eq!((port.link_layer, port.state, port.lid), (LinkLayer::InfiniBand, PortState::Active, 2));
     assert_eq!((port.max_mtu, port.active_mtu), (Mtu::MTU_2048, Mtu::MTU_2048));
@@ -121,25 +121,25 @@ fn what_a_port_says_of_itself() {
 
 #[test]
 fn without_a_subnet_manager_nothing_passes() {
-    let model = card("ports=2,link=ib,sm=off");
-    let contexts = [open(&model, 0), open(&model, 1)];
+    let card = card("ports=2,link=ib,sm=off");
+    let contexts = [open(&card, 0), open(&card, 1)];
     let port = contexts[0].port(1).unwrap();
     assert_eq!((port.state, port.lid), (PortState::Init, 0));
-    let [mut a, mut b] = contexts.map(|ctx| Side::new(&model, &ctx, &Setup::default()));
+    let [mut a, mut b] = contexts.map(|ctx| Side::new(&card, &ctx, &Setup::default()));
     let how = Connection { timeout: 8, retry_cnt: 1, ..Connection::default() };
     connect(&mut a.qp, &mut b.qp, &how, &how);
     a.post(|list, _| list.send(1, SIGNALED).unwrap().inline(b"x").unwrap().finish());
     assert_eq!(a.fails().syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn a_cable_that_is_pulled_and_plugged_in_again() {
     let mut pair = Pair::new("ports=2,link=ib");
     let state = |pair: &Pair| pair.a.ctx.port(1).unwrap().state;
-    pair.model.set_port(0, false);
+    pair.card.model().set_port(0, false);
     assert_eq!(state(&pair), PortState::Down);
-    pair.model.set_port(0, true);
+    pair.card.model().set_port(0, true);
     let deadline = Instant::now() + DEADLINE;
     while state(&pair) != PortState::Active {
         assert!(Instant::now() < deadline, "the card's own subnet manager configures the port again");

@@ -38,7 +38,7 @@ fn b9_mr_multithread_register() {
 
 #[test]
 fn b10_mr_relaxed_ordering() {
-    for options in ["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"] {
+    for options in makes(&["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"]) {
         mr_relaxed_ordering(options);
     }
 }

@@ -21,8 +21,8 @@ fn belongings() -> (BTreeSet<String>, usize, usize) {
 
 #[test]
 fn a2_open_close_repeat() {
-    let model = card("ports=2");
-    let functions = [0, 1].map(|index| model.function(index).unwrap());
+    let card = card("ports=2");
+    let functions = [0, 1].map(|index| card.model().function(index).unwrap());
     let mut before = None;
     for round in 0..1000 {
         let function = &functions[round % 2];
@@ -30,7 +30,7 @@ fn a2_open_close_repeat() {
         let ctx = Context::on(control.clone());
         // With what hangs on a context, now and then.
         if round % 10 < 2 {
-            let mut side = looped(&model, &ctx, &Setup::default());
+            let mut side = looped(&card, &ctx, &Setup::default());
             side.recv(1, 0..64);
             side.post(|list, _| list.send(2, SIGNALED).unwrap().inline(b"x").unwrap().finish());
             side.ok();
@@ -53,5 +53,5 @@ fn a2_open_close_repeat() {
     assert_eq!(before.0, after.0, "descriptors");
     assert!(after.1 <= before.1 + 20, "mappings: {} before, {} after", before.1, after.1);
     assert_eq!(before.2, after.2, "threads");
-    model.assert_clean();
+    card.assert_clean();
 }

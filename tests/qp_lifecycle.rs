@@ -45,7 +45,7 @@ fn assert_flushed(side: &mut Side, sends: std::ops::Range<u64>, recvs: std::ops:
 
 #[test]
 fn d7_qp_to_err_flush() {
-    for options in ["ports=2", "ports=1", "ports=2,bar=trapped", "ports=2,drive=step"] {
+    for options in makes(&["ports=2", "ports=1", "ports=2,bar=trapped", "ports=2,drive=step"]) {
         let mut pair = stalled(options);
         pair.a.assert_quiet();
         pair.a.qp.modify(&QpModify::to(QpState::ERR)).unwrap();
@@ -70,7 +70,7 @@ fn d7_qp_to_err_flush() {
 
 #[test]
 fn d8_qp_reset_reuse() {
-    for options in ["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"] {
+    for options in makes(&["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"]) {
         qp_reset_reuse(options);
     }
 }
@@ -113,6 +113,7 @@ fn qp_reset_reuse(options: &str) {
 
 #[test]
 fn d8_qp_reset_sweeps_old_completions() {
+    needs!(Need::Options("drive=step"));
     // Two queue pairs with one completion queue of 32: completions of both lie in it, in turn, also across its end.
     // One is reset before they are taken.
     let setup = Setup { cq: CqAttr { n_cqes: 32, ..CqAttr::default() }, ..Setup::default() };
@@ -172,18 +173,18 @@ fn d8_qp_reset_forgets_what_was_outstanding() {
 
 #[test]
 fn d9_qp_destroy_outstanding() {
-    for options in ["ports=2", "ports=2,bar=trapped"] {
+    for options in makes(&["ports=2", "ports=2,bar=trapped"]) {
         qp_destroy_outstanding(options);
     }
 }
 
 fn qp_destroy_outstanding(options: &str) {
-    let model = card(options);
-    let (ctx_a, ctx_b) = (open(&model, 0), open(&model, 1));
-    let mut peer = Side::new(&model, &ctx_b, &Setup::default());
+    let card = card(options);
+    let (ctx_a, ctx_b) = (open(&card, 0), open(&card, 1));
+    let mut peer = Side::new(&card, &ctx_b, &Setup::default());
     let pd = ctx_a.alloc_pd().unwrap();
     let mut cq = ctx_a.create_cq(&CqAttr { n_cqes: 1024, ..CqAttr::default() }).unwrap();
-    let (mut former, mut numbers) = (0, HashSet::new());
+    let (mut former, mut numbers, mut is_chosen) = (0, HashSet::new(), false);
     for round in 0..300u64 {
         let mut qp = pd.create_qp(&QpInit::default(), &cq, &cq).unwrap();
         numbers.insert(qp.qpn());
@@ -210,12 +211,17 @@ fn qp_destroy_outstanding(options: &str) {
         while done < 3 {
             let mut poll = cq.poll();
             while let Some(wc) = poll.next() {
-                if Some(wc.user_index()) == qp.user_index() {
+                if wc.qpn() == qp.qpn() && qp.user_index().is_none_or(|index| index == wc.user_index()) {
                     assert_eq!((wc.error(), qp.retire(&wc).unwrap().wr_id), (None, round * 10 + done));
                     done += 1;
                 } else {
                     let refused = qp.retire(&wc).unwrap_err();
-                    assert!(matches!(refused, RetireError::FormerQueue { .. }), "{refused}");
+                    let has_its_number = wc.qpn() == qp.qpn();
+                    assert_eq!(
+                        matches!(refused, RetireError::FormerQueue { .. }),
+                        has_its_number,
+                        "{refused}"
+                    );
                     former += 1;
                 }
             }
@@ -228,24 +234,22 @@ fn qp_destroy_outstanding(options: &str) {
         }
         list.ring();
         if round % 2 == 0 {
-            model.advance(std::time::Duration::from_micros(300));
+            card.advance(std::time::Duration::from_micros(300));
         }
         drop((memory, qp));
-        model.restart_qp_numbers(0);
+        is_chosen = card.restart_qp_numbers(0);
     }
-    assert!(
-        numbers.len() == 1 && former > 0,
-        "{} numbers, {former} completions of former ones",
-        numbers.len()
-    );
+    assert!(former > 0, "completions of former queue pairs were there");
+    assert!(numbers.len() == 1 || !is_chosen, "{} numbers", numbers.len());
     drop((cq, pd, peer));
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn d9_qp_destroy_keeps_leased_memory_until_then() {
+    needs!(Need::Model);
     let mut pair = Pair::new("ports=2");
-    let function = pair.model.function(0).unwrap();
+    let function = pair.card.model().function(0).unwrap();
     let mapped = function.dma().n_mappings();
     let memory = pair.a.pd.alloc_mr(8192, ALL).unwrap();
     memory.write(0, &pattern(9, 8192));

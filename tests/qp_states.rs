@@ -34,8 +34,8 @@ fn d1_qp_create_ud() {
 }
 
 fn create_all_sizes<T: Transport>() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
     let pd = ctx.alloc_pd().unwrap();
     let cq = ctx.create_cq(&CqAttr::default()).unwrap();
     let mut qps = Vec::new();
@@ -65,16 +65,18 @@ fn create_all_sizes<T: Transport>() {
         }
     }
     let numbers: HashSet<_> = qps.iter().map(|qp| qp.qpn()).collect();
-    let indices: HashSet<_> = qps.iter().map(|qp| qp.user_index()).collect();
-    assert_eq!((numbers.len(), indices.len()), (qps.len(), qps.len()));
+    assert_eq!(numbers.len(), qps.len());
+    // Of verbs, the library chooses what CQEs carry, and does not tell.
+    let indices: HashSet<_> = qps.iter().filter_map(|qp| qp.user_index()).collect();
+    assert_eq!(indices.len(), if card.is_verbs() { 0 } else { qps.len() });
     drop(qps);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn d2_qp_create_illegal_caps() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
     let pd = ctx.alloc_pd().unwrap();
     let cq = ctx.create_cq(&CqAttr::default()).unwrap();
     let device = ctx.device();
@@ -99,7 +101,10 @@ fn d2_qp_create_illegal_caps() {
                 assert!(text.contains(part), "{text}");
             }
         }
-        // The limit itself is granted, if the rest is small.
+        // The limit itself is granted, if the rest is small. But libmlx5 makes every send request large enough for a UMR.
+        if card.is_verbs() && name == "max_send_wr" {
+            continue;
+        }
         let smallest = QpInit { max_send_wr: 1, max_recv_wr: 1, max_inline_data: 0, ..good };
         pd.create_qp(&set(smallest, limit), &cq, &cq)
             .unwrap_or_else(|error| panic!("{name} {limit}: {error}"));
@@ -108,7 +113,7 @@ fn d2_qp_create_illegal_caps() {
     let init = QpInit { max_send_wr: device.max_qp_wr, max_inline_data: 500, ..good };
     let refused = pd.create_qp(&init, &cq, &cq).unwrap_err();
     assert!(refused.to_string().contains("max_qp_wr"), "{refused}");
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
@@ -134,18 +139,18 @@ fn d2_qp_queue_of_size_zero() {
 
 #[test]
 fn d3_qp_query_after_create() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
     let init =
         QpInit { max_send_wr: 33, max_recv_wr: 17, max_send_sge: 3, max_recv_sge: 3, ..QpInit::default() };
-    let side = Side::new(&model, &ctx, &Setup { init, ..Setup::default() });
+    let side = Side::new(&card, &ctx, &Setup { init, ..Setup::default() });
     let attr = side.qp.query().unwrap();
     assert_eq!((attr.state, side.qp.state()), (QpState::RST, QpState::RST));
     assert_eq!((attr.dest_qp_num, attr.rq_psn, attr.sq_psn), (Qpn::new(0), Psn::new(0), Psn::new(0)));
     let (send_wr, recv_wr) = side.qp.max_wr();
     assert!((33..=64).contains(&send_wr) && recv_wr == 32, "{send_wr} {recv_wr}");
     drop(side);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 /// Attributes that are all different and none of them a default.
@@ -178,6 +183,17 @@ const RTR: QpModify = QpModify {
     min_rnr_timer: Some(21),
     ..QpModify::to(QpState::RTR)
 };
+/// INIT to RTR, on the way that the card can go.
+fn rtr(side: &Side) -> QpModify {
+    if !side.card.is_verbs() {
+        return RTR;
+    }
+    // The kernel looks for the way, and knows the one to itself. It takes the hop limit from there, and does not tell the
+    // priority.
+    let own = side.ctx.gid(PORT, 1).unwrap();
+    let way = AddressVector { dgid: own.gid, dmac: own.mac, udp_sport: None, hop_limit: 64, sl: 0, ..AH };
+    QpModify { ah: Some(way), ..RTR }
+}
 const RTS: QpModify = QpModify {
     timeout: Some(19),
     retry_cnt: Some(5),
@@ -189,25 +205,31 @@ const RTS: QpModify = QpModify {
 
 #[test]
 fn d4_qp_walk_rst_init_rtr_rts() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
-    let mut side = Side::new(&model, &ctx, &Setup::default());
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
+    let mut side = Side::new(&card, &ctx, &Setup::default());
+    let rtr = rtr(&side);
+    let ah = rtr.ah.unwrap();
     let qp = &mut side.qp;
+    // Linux lets no READ and no atomic in before it knows how many at once, in RTR.
+    let early = if card.is_verbs() { Access::REMOTE_WRITE } else { ALL };
 
     qp.modify(&INIT).unwrap();
     let attr = qp.query().unwrap();
     assert_eq!((attr.state, qp.state()), (QpState::INIT, QpState::INIT));
     assert_eq!((attr.pkey_index, attr.port), (0, PORT));
-    assert!(attr.access.contains(INIT.access.unwrap()) && !attr.access.contains(Access::REMOTE_READ));
+    assert!(attr.access.contains(Access(INIT.access.unwrap().0 & early.0)));
+    assert!(!attr.access.contains(Access::REMOTE_READ));
     // INIT to INIT: what is given changes, the rest stays.
     qp.modify(&QpModify { access: Some(Access::REMOTE_READ), ..QpModify::to(QpState::INIT) }).unwrap();
     let attr = qp.query().unwrap();
-    assert!(attr.access.contains(Access::REMOTE_READ) && !attr.access.contains(Access::REMOTE_WRITE));
+    assert!(attr.access.contains(Access(Access::REMOTE_READ.0 & early.0)));
+    assert!(!attr.access.contains(Access::REMOTE_WRITE));
     assert_eq!(attr.port, PORT);
 
-    qp.modify(&RTR).unwrap();
+    qp.modify(&rtr).unwrap();
     let attr = qp.query().unwrap();
-    assert_eq!((attr.state, attr.ah), (QpState::RTR, AH));
+    assert_eq!((attr.state, attr.ah), (QpState::RTR, ah));
     assert_eq!(Some(attr.path_mtu), RTR.path_mtu);
     assert_eq!((Some(attr.dest_qp_num), Some(attr.rq_psn)), (RTR.dest_qp_num, RTR.rq_psn));
     assert_eq!(
@@ -218,7 +240,7 @@ fn d4_qp_walk_rst_init_rtr_rts() {
 
     qp.modify(&RTS).unwrap();
     let attr = qp.query().unwrap();
-    assert_eq!((attr.state, attr.ah), (QpState::RTS, AH));
+    assert_eq!((attr.state, attr.ah), (QpState::RTS, ah));
     assert_eq!((Some(attr.timeout), Some(attr.retry_cnt)), (RTS.timeout, RTS.retry_cnt));
     assert_eq!((Some(attr.rnr_retry), Some(attr.sq_psn)), (RTS.rnr_retry, RTS.sq_psn));
     assert_eq!(Some(attr.max_rd_atomic), RTS.max_rd_atomic);
@@ -232,14 +254,15 @@ fn d4_qp_walk_rst_init_rtr_rts() {
     assert!(attr.access.contains(Access::REMOTE_WRITE) && !attr.access.contains(Access::REMOTE_READ));
     assert_eq!((attr.min_rnr_timer, Some(attr.timeout)), (3, RTS.timeout));
     drop(side);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn d4_qp_attributes_beyond_limits() {
-    let model = card("ports=1,mtu=1024");
-    let ctx = open(&model, 0);
-    let mut side = Side::new(&model, &ctx, &Setup::default());
+    needs!(Need::Options("mtu=1024"));
+    let card = card("ports=1,mtu=1024");
+    let ctx = open(&card, 0);
+    let mut side = Side::new(&card, &ctx, &Setup::default());
     let device = ctx.device().clone();
     let refuse = |side: &mut Side, modify: QpModify, says: &[&str]| {
         let (before, refused) = (side.qp.query().unwrap(), side.qp.modify(&modify).unwrap_err());
@@ -285,20 +308,20 @@ fn d4_qp_attributes_beyond_limits() {
     refuse(&mut side, QpModify { rnr_retry: Some(8), ..RTS }, &["rnr_retry", "8"]);
     side.qp.modify(&RTS).unwrap();
     drop(side);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 const STATES: [QpState; 5] = [QpState::RST, QpState::INIT, QpState::RTR, QpState::RTS, QpState::ERR];
 
 /// Attributes of the transition between two states that verbs demand of a reliable connection, or `None` if there
 /// is no such transition (InfiniBand 11.2.5.2; Linux `qp_state_table`).
-fn mandatory(from: QpState, to: QpState) -> Option<QpModify> {
+fn mandatory(side: &Side, from: QpState, to: QpState) -> Option<QpModify> {
     match (from, to) {
         (_, QpState::RST) => Some(QpModify::to(to)),
         (QpState::INIT | QpState::RTR | QpState::RTS | QpState::ERR, QpState::ERR) => Some(QpModify::to(to)),
         (QpState::INIT, QpState::INIT) | (QpState::RTS, QpState::RTS) => Some(QpModify::to(to)),
         (QpState::RST, QpState::INIT) => Some(INIT),
-        (QpState::INIT, QpState::RTR) => Some(RTR),
+        (QpState::INIT, QpState::RTR) => Some(rtr(side)),
         (QpState::RTR, QpState::RTS) => Some(RTS),
         _ => None,
     }
@@ -333,11 +356,12 @@ fn without_each(modify: &QpModify) -> Vec<(&'static str, QpModify)> {
 /// Brings a queue pair to `state` from wherever it is.
 fn bring(side: &mut Side, state: QpState) {
     side.qp.modify(&QpModify::to(QpState::RST)).unwrap();
+    let rtr = rtr(side);
     let steps: &[QpModify] = match state {
         QpState::RST => &[],
         QpState::INIT => &[INIT],
-        QpState::RTR => &[INIT, RTR],
-        QpState::RTS => &[INIT, RTR, RTS],
+        QpState::RTR => &[INIT, rtr],
+        QpState::RTS => &[INIT, rtr, RTS],
         _ => &[INIT, QpModify::to(QpState::ERR)],
     };
     for step in steps {
@@ -348,15 +372,15 @@ fn bring(side: &mut Side, state: QpState) {
 
 #[test]
 fn d5_qp_illegal_transitions() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
-    let mut side = Side::new(&model, &ctx, &Setup::default());
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
+    let mut side = Side::new(&card, &ctx, &Setup::default());
     // States that no transition leads to are among the targets, and so are numbers that are no state.
     let targets = (0..=15).map(QpState);
     for from in STATES {
         for to in targets.clone() {
             bring(&mut side, from);
-            let Some(right) = mandatory(from, to) else {
+            let Some(right) = mandatory(&side, from, to) else {
                 let refused = side.qp.modify(&QpModify::to(to)).unwrap_err();
                 let Error::Transition { from: told_from, to: told_to, missing, excess } = &refused else {
                     panic!("{from} to {to}: {refused}")
@@ -397,14 +421,14 @@ fn d5_qp_illegal_transitions() {
         }
     }
     drop(side);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn d5_qp_post_in_wrong_state() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
-    let mut side = Side::new(&model, &ctx, &Setup::default());
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
+    let mut side = Side::new(&card, &ctx, &Setup::default());
     for state in STATES {
         bring(&mut side, state);
         let lease = side.lease;
@@ -435,7 +459,7 @@ fn d5_qp_post_in_wrong_state() {
         side.assert_quiet();
     }
     drop(side);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]

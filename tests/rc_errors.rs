@@ -16,7 +16,7 @@ use support::*;
 fn assert_in_error(side: &Side) {
     let deadline = Instant::now() + DEADLINE;
     while side.device_state() != QpState::ERR {
-        side.model.step();
+        side.card.step();
         assert!(Instant::now() < deadline, "state is {}", side.device_state());
     }
 }
@@ -37,11 +37,11 @@ fn e11_short_recv_buffer() {
 #[test]
 fn e12_rnr_then_post() {
     // The receive comes late: the sender waits as it was told, and succeeds.
-    let mut pair = Pair::new("ports=2,drive=step");
+    let mut pair = Pair::new(stepped());
     pair.a.post(|list, _| list.send(1, SIGNALED).unwrap().inline(b"patience").unwrap().finish());
     for _ in 0..50 {
         pair.settle();
-        pair.model.advance(Duration::from_millis(1));
+        pair.card.pass(Duration::from_millis(1));
         assert_eq!(pair.a.poll(), None);
     }
     pair.b.recv(2, 0..64);
@@ -57,28 +57,31 @@ fn e12_rnr_then_post_counts_are_exact() {
         let mut setup = Setup::default();
         setup.connection.rnr_retry = rnr_retry;
         setup.connection.min_rnr_timer = 14; // 1.28 ms
-        let mut pair = Pair::with("ports=2,drive=step", &setup, &setup);
+        let mut pair = Pair::with(stepped(), &setup, &setup);
+        let start = pair.card.now();
         pair.a.post(|list, _| list.send(1, SIGNALED).unwrap().inline(b"x").unwrap().finish());
         pair.settle();
-        let start = pair.model.now();
+        let patience = Duration::from_millis(if rnr_retry == 7 { 100 } else { 2000 });
         let failed = loop {
             if let Some(done) = pair.a.poll() {
                 break Some(done);
             }
-            if pair.model.now() - start > Duration::from_millis(100) {
+            if pair.card.now() - start > patience {
                 break None;
             }
-            pair.model.advance(Duration::from_micros(10));
+            pair.card.pass(Duration::from_micros(10));
         };
         if rnr_retry == 7 {
             assert_eq!(failed, None, "7 retries for ever");
             continue;
         }
-        let waited = pair.model.now() - start;
+        let waited = pair.card.now() - start;
         assert_eq!(failed.unwrap().error.unwrap().syndrome, CqeSyndrome::RNR_RETRY_EXC_ERR);
         let expected = Duration::from_micros(1280) * u32::from(rnr_retry);
+        // What is in real time may be late.
+        let slack = Duration::from_micros(200) * (1 + u32::from(rnr_retry));
         assert!(
-            (expected..expected + Duration::from_micros(200) * (1 + u32::from(rnr_retry))).contains(&waited),
+            waited >= expected && (!pair.card.is_stepped() || waited < expected + slack),
             "rnr_retry {rnr_retry}: gave up after {waited:?}, expected {expected:?}"
         );
     }
@@ -90,24 +93,24 @@ fn e13_retry_timeout() {
         let mut setup = Setup::default();
         setup.connection.retry_cnt = retry_cnt;
         setup.connection.timeout = 8; // 4.096 µs × 2^8 = 1.05 ms
-        let mut pair = Pair::with("ports=2,drive=step", &setup, &setup);
+        let mut pair = Pair::with(stepped(), &setup, &setup);
         // Gone is the peer's queue pair: nobody answers.
         pair.b.qp.modify(&mlx5_direct::backend::QpModify::to(QpState::RST)).unwrap();
+        let start = pair.card.now();
         pair.a.post(|list, _| list.send(1, SIGNALED).unwrap().inline(b"x").unwrap().finish());
-        let start = pair.model.now();
         let error = loop {
             if let Some(done) = pair.a.poll() {
                 break done.error.unwrap();
             }
-            assert!(pair.model.now() - start < Duration::from_secs(1), "retry_cnt {retry_cnt} does not end");
-            pair.model.advance(Duration::from_micros(50));
+            assert!(pair.card.now() - start < Duration::from_secs(2), "retry_cnt {retry_cnt} does not end");
+            pair.card.pass(Duration::from_micros(50));
         };
         assert_eq!(error.syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
         // IBTA: the timer runs out between once and four times its nominal length.
-        let (waited, nominal) = (pair.model.now() - start, Duration::from_nanos(4096 << 8));
+        let (waited, nominal) = (pair.card.now() - start, Duration::from_nanos(4096 << 8));
         let attempts = u32::from(retry_cnt) + 1;
         assert!(
-            (nominal * attempts..=nominal * attempts * 4).contains(&waited),
+            waited >= nominal * attempts && (!pair.card.is_stepped() || waited <= nominal * attempts * 4),
             "retry_cnt {retry_cnt}: gave up after {waited:?}, nominal {nominal:?}"
         );
         assert_in_error(&pair.a);
@@ -124,7 +127,6 @@ fn g7_atomic_bad_lkey() {
     unsafe { request.sge(Lkey::new(0x00ab_cd00), addr) }.unwrap().finish();
     list.ring();
     assert_eq!(pair.a.fails().syndrome, CqeSyndrome::LOCAL_PROT_ERR);
-    pair.model.take_violations(); // a bad lkey is the driver's mistake, and reported as such
 }
 
 #[test]
@@ -170,13 +172,13 @@ fn g7_atomic_bad_qp() {
 #[test]
 fn k3_error_isolates_qp() {
     // Two queue pairs on one completion queue: the failure of one is not the other's.
-    let model = card("ports=2");
-    let (ctx_a, ctx_b) = (open(&model, 0), open(&model, 1));
+    let card = card("ports=2");
+    let (ctx_a, ctx_b) = (open(&card, 0), open(&card, 1));
     let setup = Setup::default();
-    let (mut a, mut b) = (Side::new(&model, &ctx_a, &setup), Side::new(&model, &ctx_b, &setup));
+    let (mut a, mut b) = (Side::new(&card, &ctx_a, &setup), Side::new(&card, &ctx_b, &setup));
     connect(&mut a.qp, &mut b.qp, &setup.connection, &setup.connection);
     let mut other = a.pd.create_qp(&QpInit::default(), &a.cq, &a.cq).unwrap();
-    let mut b2 = Side::new(&model, &ctx_b, &setup);
+    let mut b2 = Side::new(&card, &ctx_b, &setup);
     connect(&mut other, &mut b2.qp, &setup.connection, &setup.connection);
     let (bad, good) = (b.remote(1 << 16), b2.remote(0));
     a.post(|list, _| list.rdma_write(1, bad, SIGNALED).unwrap().inline(b"x").unwrap().finish());
@@ -198,7 +200,7 @@ fn k3_error_isolates_qp() {
         }
         assert_eq!(b2.mr.load_u64(0), i);
     }
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]

@@ -26,12 +26,12 @@ fn e17_mixed_random_ops() {
     // 1,000 random operations over several queue pairs, each with its own stretch of both memories; at the end
     // both are what doing them one after another makes of them.
     for seed in [1, 2, 3] {
-        let model = card("ports=2");
-        let (ctx_a, ctx_b) = (open(&model, 0), open(&model, 1));
+        let card = card("ports=2");
+        let (ctx_a, ctx_b) = (open(&card, 0), open(&card, 1));
         let setup = Setup { mr_bytes: 1 << 15, ..Setup::default() };
         let mut pairs: Vec<_> = (0..4)
             .map(|_| {
-                let (mut a, mut b) = (Side::new(&model, &ctx_a, &setup), Side::new(&model, &ctx_b, &setup));
+                let (mut a, mut b) = (Side::new(&card, &ctx_a, &setup), Side::new(&card, &ctx_b, &setup));
                 connect(&mut a.qp, &mut b.qp, &setup.connection, &setup.connection);
                 (a, b)
             })
@@ -106,7 +106,7 @@ fn e17_mixed_random_ops() {
             assert!(a.bytes(0, 1 << 15) == expected[which].0, "seed {seed}: queue pair {which}, requester");
             assert!(b.bytes(0, 1 << 15) == expected[which].1, "seed {seed}: queue pair {which}, responder");
         }
-        model.assert_clean();
+        card.assert_clean();
     }
 }
 
@@ -155,17 +155,16 @@ fn e20_bidirectional_duplex() {
 #[test]
 fn e21_parallel_qps_threads() {
     // 64 queue pairs, 16 to a thread, each with its own UAR register.
-    let model = card("ports=2");
-    let (ctx_a, ctx_b) = (open(&model, 0), open(&model, 1));
+    let card = card("ports=2");
+    let (ctx_a, ctx_b) = (open(&card, 0), open(&card, 1));
     thread::scope(|scope| {
         for t in 0..4u64 {
-            let (model, ctx_a, ctx_b) = (&model, &ctx_a, &ctx_b);
+            let (card, ctx_a, ctx_b) = (&card, &ctx_a, &ctx_b);
             scope.spawn(move || {
                 let setup = Setup { mr_bytes: 4096, ..Setup::default() };
                 let mut pairs: Vec<_> = (0..16)
                     .map(|_| {
-                        let (mut a, mut b) =
-                            (Side::new(model, ctx_a, &setup), Side::new(model, ctx_b, &setup));
+                        let (mut a, mut b) = (Side::new(card, ctx_a, &setup), Side::new(card, ctx_b, &setup));
                         connect(&mut a.qp, &mut b.qp, &setup.connection, &setup.connection);
                         (a, b)
                     })
@@ -190,7 +189,7 @@ fn e21_parallel_qps_threads() {
             });
         }
     });
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
@@ -198,14 +197,14 @@ fn g8_atomic_race_n_clients() {
     // Adders and swappers on one word each.
     const CLIENTS: u64 = 8;
     const ADDS: u64 = 200;
-    let model = card("ports=2");
-    let (ctx_a, ctx_b) = (open(&model, 0), open(&model, 1));
+    let card = card("ports=2");
+    let (ctx_a, ctx_b) = (open(&card, 0), open(&card, 1));
     let setup = Setup::default();
-    let mut target = Side::new(&model, &ctx_b, &setup);
+    let mut target = Side::new(&card, &ctx_b, &setup);
     let remote = (target.remote(0), target.remote(8));
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
-            let mut a = Side::new(&model, &ctx_a, &setup);
+            let mut a = Side::new(&card, &ctx_a, &setup);
             let mut qp = target.pd.create_qp(&QpInit::default(), &target.cq, &target.cq).unwrap();
             connect(&mut a.qp, &mut qp, &setup.connection, &setup.connection);
             (a, qp)
@@ -237,5 +236,5 @@ fn g8_atomic_race_n_clients() {
     }
     assert_eq!(winners, [target.mr.load_u64(8)], "one winner, and its value stays");
     target.assert_quiet();
-    model.assert_clean();
+    card.assert_clean();
 }

@@ -106,7 +106,7 @@ impl Bare {
     }
 
     fn of(service: ServiceType, n_cqes: u32) -> Self {
-        let model = support::card("bar=trapped,drive=step");
+        let model = support::card("bar=trapped,drive=step").model().clone();
         let control = PrmControl::open(model.function(0).unwrap(), &OpenOptions::default()).unwrap();
         let pd = control.alloc_pd().unwrap();
         let other_uar = control.alloc_uar().unwrap();

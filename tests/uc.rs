@@ -115,12 +115,13 @@ fn f1_uc_nobody_is_told() {
 /// A message of which a packet is lost never comes, and its receive takes the next.
 #[test]
 fn f1_uc_lost_packets() {
+    needs!(Need::Model);
     let mut pair = pair("ports=2,drive=step");
     let data = pattern(3, 20_000);
     pair.a.mr.write(0, &data);
     let n_frames = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&n_frames);
-    pair.model.interfere(Some(Box::new(move |_: Port, _: Port, _: &mut Vec<u8>| {
+    pair.card.model().interfere(Some(Box::new(move |_: Port, _: Port, _: &mut Vec<u8>| {
         // The third of the first message's five.
         match counter.fetch_add(1, Ordering::Relaxed) {
             2 => Fate::Drop,

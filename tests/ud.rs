@@ -12,7 +12,6 @@ use mlx5_direct::{
     },
     queue::{AddressHandle, Flags, Grh, PostError, Ud},
 };
-use mlx5_model::Model;
 use support::*;
 
 const QKEY: u32 = 0x1111_1111;
@@ -20,7 +19,7 @@ const GRH: u64 = Grh::BYTES as u64;
 
 /// Two queue pairs that know each other's address.
 struct Peers {
-    model: Model,
+    card: Card,
     a: Side<Ud>,
     b: Side<Ud>,
     to_a: QpAddress,
@@ -28,23 +27,23 @@ struct Peers {
 }
 
 /// Every function of a card, open.
-fn contexts(model: &Model) -> Vec<Context> {
-    (0..model.config().ports.into()).map(|function| open(model, function)).collect()
+fn contexts(card: &Card) -> Vec<Context> {
+    (0..card.n_functions()).map(|function| open(card, function)).collect()
 }
 
-fn activated(model: &Model, ctx: &Context) -> Side<Ud> {
-    let mut side = Side::of(model, ctx, &Setup::default());
+fn activated(card: &Card, ctx: &Context) -> Side<Ud> {
+    let mut side = Side::of(card, ctx, &Setup::default());
     side.qp.activate(1, QKEY).expect("activate");
     side
 }
 
 impl Peers {
     fn new(options: &str) -> Self {
-        let model = card(options);
-        let contexts = contexts(&model);
-        let [a, b] = [0, contexts.len() - 1].map(|function| activated(&model, &contexts[function]));
+        let card = card(options);
+        let contexts = contexts(&card);
+        let [a, b] = [0, contexts.len() - 1].map(|function| activated(&card, &contexts[function]));
         let [to_a, to_b] = [&a, &b].map(|side| side.qp.address(1, None).unwrap());
-        Self { model, a, b, to_a, to_b }
+        Self { card, a, b, to_a, to_b }
     }
 
     fn handle_to_b(&self) -> AddressHandle {
@@ -52,9 +51,9 @@ impl Peers {
     }
 
     fn end(self) {
-        let Self { model, a, b, .. } = self;
+        let Self { card, a, b, .. } = self;
         drop((a, b));
-        model.assert_clean();
+        card.assert_clean();
     }
 }
 
@@ -97,6 +96,7 @@ fn there_and_back(from: &mut Side<Ud>, to: &AddressHandle, at: &mut Side<Ud>) ->
 
 #[test]
 fn f2_ud_send_grh() {
+    needs!(Need::Prm);
     for options in ["ports=2", "ports=1"] {
         let mut peers = Peers::new(options);
         let [ip_a, ip_b] = [[10, 0, 0, 1], [10, 0, 0, 2]];
@@ -183,10 +183,10 @@ fn f2_ud_send_grh_wrong_qkey_is_dropped_in_silence() {
 
 #[test]
 fn f3_ud_many_destinations() {
-    let model = card("ports=2");
-    let contexts = contexts(&model);
-    let mut sender = activated(&model, &contexts[0]);
-    let mut receivers: Vec<_> = (0..8).map(|n| activated(&model, &contexts[n % 2])).collect();
+    let card = card("ports=2");
+    let contexts = contexts(&card);
+    let mut sender = activated(&card, &contexts[0]);
+    let mut receivers: Vec<_> = (0..8).map(|n| activated(&card, &contexts[n % 2])).collect();
     let handles: Vec<_> = receivers
         .iter()
         .map(|receiver| {
@@ -216,16 +216,17 @@ fn f3_ud_many_destinations() {
         }
     }
     drop((sender, receivers));
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
 fn f4_ud_over_mtu_refused() {
-    for mtu in [256, 1024, 4096] {
-        let model = card(&format!("ports=2,mtu={mtu}"));
+    for options in makes(&["ports=2,mtu=256", "ports=2,mtu=1024", "ports=2"]) {
+        let card = card(options);
         let init = QpInit { max_send_sge: 2, max_inline_data: 600, ..QpInit::default() };
         let setup = Setup { init, ..Setup::default() };
-        let [mut a, mut b] = [0, 1].map(|function| Side::<Ud>::of(&model, &open(&model, function), &setup));
+        let [mut a, mut b] = [0, 1].map(|function| Side::<Ud>::of(&card, &open(&card, function), &setup));
+        let mtu = a.ctx.port(1).unwrap().active_mtu.bytes().unwrap() as usize;
         a.qp.activate(1, QKEY).unwrap();
         b.qp.activate(1, QKEY).unwrap();
         let peer = b.qp.address(1, None).unwrap();
@@ -255,12 +256,13 @@ fn f4_ud_over_mtu_refused() {
         assert_eq!(b.ok().byte_len, mtu as u32 + 40);
         assert_eq!(b.bytes(40, mtu), data);
         drop((a, b));
-        model.assert_clean();
+        card.assert_clean();
     }
 }
 
 #[test]
 fn f5_ah_create_rules() {
+    needs!(Need::Prm);
     let peers = Peers::new("ports=2");
     let good = peers.a.qp.address_to(&peers.to_b).unwrap();
     for (way, says) in [
@@ -285,8 +287,9 @@ fn f5_ah_create_rules() {
 /// An address vector as libmlx5 writes it.
 #[test]
 fn f5_ah_create_rules_bytes_of_libmlx5() {
+    needs!(Need::Options("link=ib"));
     let [roce, infiniband] = ["ports=1", "ports=1,link=ib"].map(card);
-    let sides = [&roce, &infiniband].map(|model| activated(model, &open(model, 0)));
+    let sides = [&roce, &infiniband].map(|card| activated(card, &open(card, 0)));
     for index in [1, 3] {
         let entry = GidEntry::roce_v2([120, 130, 140, index].into(), [2, 0, 0, 0, 0, 1]);
         sides[0].ctx.set_gid(1, index.into(), Some(&entry)).unwrap();
@@ -329,6 +332,7 @@ fn f5_ah_create_rules_bytes_of_libmlx5() {
 
 #[test]
 fn ud_on_infiniband_by_lid_and_with_a_grh() {
+    needs!(Need::Options("link=ib"));
     let mut peers = Peers::new("ports=2,link=ib");
     assert_eq!(peers.a.ctx.port(1).unwrap().link_layer, LinkLayer::InfiniBand);
     let by_lid = peers.a.qp.address_to(&peers.to_b).unwrap();
@@ -404,10 +408,10 @@ fn ud_send_queue_error() {
 /// Requests of all lengths at every place of a ring, and the counter's wrap at 65536.
 #[test]
 fn ud_send_queue_wraps() {
-    let model = card("ports=1");
+    let card = card("ports=1");
     let init = QpInit { max_send_wr: 8, max_send_sge: 3, max_inline_data: 300, ..QpInit::default() };
     let setup = Setup { init, ..Setup::default() };
-    let mut side = Side::<Ud>::of(&model, &open(&model, 0), &setup);
+    let mut side = Side::<Ud>::of(&card, &open(&card, 0), &setup);
     side.qp.activate(1, QKEY).unwrap();
     let own = side.qp.address(1, None).unwrap();
     let to = side.qp.address_handle(&side.qp.address_to(&own).unwrap(), own.qpn, QKEY).unwrap();
@@ -450,15 +454,15 @@ fn ud_send_queue_wraps() {
         round_trip(&mut side, n, (n * 11 % 301) as usize);
     }
     drop(side);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 /// The way to a peer is what the port says of it, and no connection is needed to know it.
 #[test]
 fn ud_states_and_attributes() {
-    let model = card("ports=1");
-    let ctx = open(&model, 0);
-    let mut side = Side::<Ud>::of(&model, &ctx, &Setup::default());
+    let card = card("ports=1");
+    let ctx = open(&card, 0);
+    let mut side = Side::<Ud>::of(&card, &ctx, &Setup::default());
     let refused =
         side.qp.modify(&QpModify { pkey_index: Some(0), port: Some(1), ..QpModify::to(QpState::INIT) });
     assert!(refused.unwrap_err().to_string().contains("give qkey"), "a Q_Key is needed");
@@ -477,5 +481,5 @@ fn ud_states_and_attributes() {
     assert_eq!((way.dmac, way.dgid, way.sgid_index), (peer.mac, peer.gid, 1));
     assert_eq!(ctx.gid(1, way.sgid_index.into()).unwrap().gid_type, GidType::RoceV2);
     drop(side);
-    model.assert_clean();
+    card.assert_clean();
 }

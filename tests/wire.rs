@@ -74,9 +74,9 @@ fn all_operations(a: &mut Side, b: &mut Side) {
 
 /// A side on a card of these options.
 fn side(options: &str) -> Side {
-    let model = card(options);
-    let ctx = open(&model, 0);
-    Side::new(&model, &ctx, &Setup::default())
+    let card = card(options);
+    let ctx = open(&card, 0);
+    Side::new(&card, &ctx, &Setup::default())
 }
 
 /// A side on a card of its own at each end.
@@ -89,8 +89,8 @@ fn sides(ends: [String; 2]) -> [Side; 2] {
 
 fn assert_clean(sides: &[Side; 2]) {
     for side in sides {
-        side.model.assert_clean();
-        let counters = side.model.uplink_counters().expect("a wire");
+        side.card.assert_clean();
+        let counters = side.card.model().uplink_counters().expect("a wire");
         assert_eq!(counters.n_malformed + counters.n_too_long + counters.n_failed, 0, "{counters}");
         assert!(counters.n_sent > 10 && counters.n_received > 10, "{counters}");
     }
@@ -111,7 +111,7 @@ fn two_cards_joined_by_unix_sockets() {
     all_operations(&mut a, &mut b);
     all_operations(&mut b, &mut a);
     for side in [&a, &b] {
-        assert_eq!(side.model.uplink_counters().map(|c| c.n_refused), Some(0));
+        assert_eq!(side.card.model().uplink_counters().map(|c| c.n_refused), Some(0));
     }
     assert_clean(&[a, b]);
 }
@@ -134,12 +134,12 @@ fn two_cards_joined_by_roce_of_the_host() {
     all_operations(&mut a, &mut b);
     all_operations(&mut b, &mut a);
     // What is not RoCE v2 over IPv4 is lost, and said to be: link-local GIDs are IPv6.
-    let [mut c, mut d] = [&a, &b].map(|side| Side::new(&side.model, &side.ctx, &Setup::default()));
+    let [mut c, mut d] = [&a, &b].map(|side| Side::new(&side.card, &side.ctx, &Setup::default()));
     let how = Setup::default().connection;
     connect(&mut c.qp, &mut d.qp, &how, &how);
     c.post(|list, memory| list.send(1, SIGNALED).unwrap().local(memory, 0..64).unwrap().finish());
     assert_eq!(c.fails().syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
-    assert!(c.model.uplink_counters().unwrap().n_not_roce > 0);
+    assert!(c.card.model().uplink_counters().unwrap().n_not_roce > 0);
     assert_clean(&[a, b]);
 }
 
@@ -153,7 +153,7 @@ fn two_ports_have_no_roce_of_the_host() {
 fn datagrams_that_are_no_frames_are_counted() {
     let [port, mine] = two_ports();
     let peer = UdpSocket::bind(("127.0.0.1", mine)).unwrap();
-    let model = card(&format!("drive=step,wire=udp:127.0.0.1:{port}/127.0.0.1:{mine}"));
+    let card = card(&format!("drive=step,wire=udp:127.0.0.1:{port}/127.0.0.1:{mine}"));
     let mut noise = pattern(3, 20_000);
     noise[12..14].copy_from_slice(&[0x08, 0x00]);
     for len in [0, 1, 13, 14, 60, 1500, 9996, 9997, 20_000] {
@@ -161,8 +161,8 @@ fn datagrams_that_are_no_frames_are_counted() {
     }
     let until = Instant::now() + Duration::from_secs(5);
     loop {
-        model.step();
-        let counters = model.uplink_counters().unwrap();
+        card.step();
+        let counters = card.model().uplink_counters().unwrap();
         if counters.n_received + counters.n_malformed == 9 {
             assert_eq!((counters.n_received, counters.n_malformed), (4, 5));
             break;
@@ -176,8 +176,8 @@ fn a_driver_without_an_ip_stack_is_found_by_its_neighbours() {
     let [port, mine] = two_ports();
     let peer = UdpSocket::bind(("127.0.0.1", mine)).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let model = card(&format!("mac=02:00:00:00:00:10,wire=udp:127.0.0.1:{port}/127.0.0.1:{mine}"));
-    let ctx = open(&model, 0);
+    let card = card(&format!("mac=02:00:00:00:00:10,wire=udp:127.0.0.1:{port}/127.0.0.1:{mine}"));
+    let ctx = open(&card, 0);
     // Who has the link-local address of that MAC, fe80::ff:fe00:10?
     let own = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0x10];
     let all = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -192,7 +192,7 @@ fn a_driver_without_an_ip_stack_is_found_by_its_neighbours() {
     assert_eq!((len, &answer[6..12]), (86, &[2, 0, 0, 0, 0, 0x10][..]));
     assert_eq!((answer[54], &answer[62..78]), (136, &own[..]));
     drop(ctx);
-    model.assert_clean();
+    card.assert_clean();
 }
 
 #[test]
@@ -208,13 +208,13 @@ fn a_peer_that_is_late_or_gone_is_no_error() {
     drop((b, ctx, late));
     a.post(|list, memory| list.send(1, SIGNALED).unwrap().local(memory, 0..64).unwrap().finish());
     assert_eq!(a.fails().syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
-    assert!(a.model.uplink_counters().unwrap().n_refused > 0);
-    a.model.assert_clean();
+    assert!(a.card.model().uplink_counters().unwrap().n_refused > 0);
+    a.card.assert_clean();
     let late = card(&there);
     let ctx = open(&late, 0);
-    let mut again = [&a.model, &late].map(|model| {
-        let ctx = if model.config() == late.config() { ctx.clone() } else { a.ctx.clone() };
-        Side::new(model, &ctx, &Setup::default())
+    let mut again = [&a.card, &late].map(|card| {
+        let ctx = if card.model().config() == late.model().config() { ctx.clone() } else { a.ctx.clone() };
+        Side::new(card, &ctx, &Setup::default())
     });
     let [c, d] = &mut again;
     connect(&mut c.qp, &mut d.qp, &how, &how);

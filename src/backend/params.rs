@@ -1,7 +1,7 @@
 //! What objects are made of: parameters in, parts out.
 #![forbid(unsafe_code)]
 
-use super::{ChannelId, Register, UarPage, dma::HostMemory};
+use super::{ChannelId, DeviceAttr, Register, UarPage, dma::HostMemory};
 use crate::{
     Error, Result,
     mlx5::{
@@ -204,6 +204,17 @@ pub struct QpParams {
     pub max_recv_sge: u32,
     /// Bytes of inline data in a send request.
     pub max_inline_data: u32,
+}
+
+impl QpParams {
+    /// Refuses what is beyond a limit of the device.
+    pub(crate) fn check(&self, device: &DeviceAttr) -> Result<()> {
+        at_most("max_send_sge", self.max_send_sge, device.max_send_sge)?;
+        at_most("max_recv_sge", self.max_recv_sge, device.max_recv_sge)?;
+        at_most("max_inline_data", self.max_inline_data, device.max_inline_data)?;
+        at_most("max_send_wr", self.max_send_wr, device.max_qp_wr)?;
+        at_most("max_recv_wr", self.max_recv_wr, device.max_qp_wr)
+    }
 }
 
 /// A queue pair that was made. Its limits are at least what was asked for.

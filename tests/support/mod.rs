@@ -1,23 +1,17 @@
-//! Two connected queue pairs on the software ConnectX, for tests of the whole driver.
-#![allow(dead_code, unreachable_pub, missing_docs)] // each test file uses its part
+//! Two connected queue pairs on a card, for tests of the whole driver.
+#![allow(dead_code, unreachable_pub, unused_imports, missing_docs)] // each test file uses its part
 
+mod card;
+
+pub(crate) use card::{Card, Need, card, is_skipped, makes, needs, open, served, stepped};
 use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Mr, Pd, Qp, QpInit,
-    backend::{
-        pci::{PciFunction, VfioUserFunction},
-        prm::OpenOptions,
-    },
     cqe::CqeOpcode,
     mlx5::context::QpState,
     queue::{CompletionError, Connected, Flags, Lease, PostList, Rc, Remote, Source, Transport},
 };
-use mlx5_model::{Bar, Model, config::Drive};
-use mlx5_vfio_user::Service;
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -27,36 +21,6 @@ pub const DEADLINE: Duration = Duration::from_secs(20);
 /// All that a peer may do.
 pub const ALL: Access =
     Access(Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0 | Access::REMOTE_ATOMIC.0);
-
-/// A card, from the text of its options.
-pub fn card(options: &str) -> Model {
-    Model::new(options.parse().expect("model options")).expect("a model")
-}
-
-/// Chooses how tests reach a card that runs by itself: `vfio-user`, through a socket; otherwise without detour.
-const BACKEND: &str = "MLX5_TEST_BACKEND";
-
-/// Opens function `index` of a card.
-pub fn open(model: &Model, index: usize) -> Context {
-    let config = model.config();
-    // Who steps a card, or wants its stores to fault, is in its process.
-    let may_be_served = config.drive == Drive::Thread && config.bar == Bar::Mapped;
-    let function: Arc<dyn PciFunction> = match std::env::var(BACKEND) {
-        Ok(backend) if backend == "vfio-user" && may_be_served => served(model, index),
-        _ => model.function(index).expect("function"),
-    };
-    Context::open(function, OpenOptions::default()).expect("bring-up")
-}
-
-/// Function `index` of a card, as a client of a vfio-user socket sees it.
-pub fn served(model: &Model, index: usize) -> Arc<VfioUserFunction> {
-    static N: AtomicU32 = AtomicU32::new(0);
-    let n = N.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("mlx5-test-{}-{n}", std::process::id()));
-    let service = Service::bind(&path, model, index).expect("socket");
-    std::thread::spawn(move || service.serve(&mut |line| panic!("{line}")));
-    VfioUserFunction::connect(&path).expect("connect")
-}
 
 /// One completion, retired.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +46,7 @@ pub struct Side<T = Rc> {
     pub lease: Lease,
     pub pd: Pd,
     pub ctx: Context,
-    pub model: Model,
+    pub card: Card,
 }
 
 /// What a side is made of.
@@ -109,20 +73,20 @@ impl Default for Setup {
 
 impl Side {
     /// An unconnected side on `ctx`: reliable connection.
-    pub fn new(model: &Model, ctx: &Context, setup: &Setup) -> Self {
-        Self::of(model, ctx, setup)
+    pub fn new(card: &Card, ctx: &Context, setup: &Setup) -> Self {
+        Self::of(card, ctx, setup)
     }
 }
 
 impl<T: Transport> Side<T> {
     /// An unconnected side on `ctx`, of whatever transport.
-    pub fn of(model: &Model, ctx: &Context, setup: &Setup) -> Self {
+    pub fn of(card: &Card, ctx: &Context, setup: &Setup) -> Self {
         let pd = ctx.alloc_pd().expect("pd");
         let cq = ctx.create_cq(&setup.cq).expect("cq");
         let mut qp = pd.create_qp_of::<T>(&setup.init, &cq, &cq).expect("qp");
         let mr = pd.alloc_mr(setup.mr_bytes, setup.access).expect("mr");
         let lease = qp.lease(&mr).expect("lease");
-        Self { qp, cq, mr, lease, pd, ctx: ctx.clone(), model: model.clone() }
+        Self { qp, cq, mr, lease, pd, ctx: ctx.clone(), card: card.clone() }
     }
 
     /// Writes one request and rings.
@@ -165,10 +129,10 @@ impl<T: Transport> Side<T> {
             if let Some(done) = self.poll() {
                 return done;
             }
-            if !self.model.step() {
+            if !self.card.step() {
                 assert!(Instant::now() < deadline, "no completion on {:?} in {DEADLINE:?}", self.qp.qpn());
-                // A stepped model is idle: only time brings more.
-                self.model.advance(Duration::from_micros(20));
+                // One that is stepped is idle: only time brings more.
+                self.card.advance(Duration::from_micros(20));
             }
         }
     }
@@ -194,7 +158,7 @@ impl<T: Transport> Side<T> {
     #[track_caller]
     pub fn assert_quiet(&mut self) {
         let until = Instant::now() + Duration::from_millis(20);
-        while self.model.step() || Instant::now() < until {
+        while self.card.step() || Instant::now() < until {
             if let Some(done) = self.poll() {
                 panic!("nothing should complete: {done:?}");
             }
@@ -219,11 +183,11 @@ impl<T: Transport> Side<T> {
     }
 }
 
-/// Two connected sides. Dropped, it checks that no rule of the model was broken.
+/// Two connected sides. Dropped, it checks that no rule of the card was broken.
 pub struct Pair<T = Rc> {
     pub a: Side<T>,
     pub b: Side<T>,
-    pub model: Model,
+    pub card: Card,
 }
 
 impl Pair {
@@ -241,29 +205,24 @@ impl Pair {
 impl<T: Connected> Pair<T> {
     /// Two connected sides, of whatever transport.
     pub fn of(options: &str, a: &Setup, b: &Setup) -> Self {
-        let model = card(options);
-        let (ctx_a, ctx_b) = match model.config().ports {
-            1 => {
-                let ctx = open(&model, 0);
-                (ctx.clone(), ctx)
-            }
-            _ => (open(&model, 0), open(&model, 1)),
-        };
-        let (mut side_a, mut side_b) = (Side::of(&model, &ctx_a, a), Side::of(&model, &ctx_b, b));
+        let card = card(options);
+        let ctx_a = open(&card, 0);
+        let ctx_b = if card.n_functions() == 2 { open(&card, 1) } else { ctx_a.clone() };
+        let (mut side_a, mut side_b) = (Side::of(&card, &ctx_a, a), Side::of(&card, &ctx_b, b));
         connect(&mut side_a.qp, &mut side_b.qp, &a.connection, &b.connection);
-        Self { a: side_a, b: side_b, model }
+        Self { a: side_a, b: side_b, card }
     }
 
-    /// Does what there is to do on a stepped model.
+    /// Does what there is to do on a card that is stepped.
     pub fn settle(&self) {
-        while self.model.step() {}
+        while self.card.step() {}
     }
 }
 
 impl<T> Drop for Pair<T> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.model.assert_clean();
+            self.card.assert_clean();
         }
     }
 }
@@ -277,8 +236,8 @@ pub fn connect<T: Connected>(a: &mut Qp<T>, b: &mut Qp<T>, how_a: &Connection, h
 }
 
 /// A side that is connected to itself.
-pub fn looped(model: &Model, ctx: &Context, setup: &Setup) -> Side {
-    let mut side = Side::new(model, ctx, setup);
+pub fn looped(card: &Card, ctx: &Context, setup: &Setup) -> Side {
+    let mut side = Side::new(card, ctx, setup);
     let to_self = side.qp.address(1, setup.connection.gid_index).expect("address");
     side.qp.connect(&to_self, &setup.connection).expect("connect");
     side

@@ -10,9 +10,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{
-        Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, params::at_most, transition,
-    },
+    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, transition},
     mlx5::{
         cmd::{
             Command, CreateQpIn, DestroyQpIn, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn,
@@ -57,12 +55,7 @@ fn request_bytes(service: ServiceType) -> Result<u32> {
 
 impl PrmControl {
     fn check_qp(&self, params: &QpParams) -> Result<()> {
-        let attr = &self.attr;
-        at_most("max_send_sge", params.max_send_sge, attr.max_send_sge)?;
-        at_most("max_recv_sge", params.max_recv_sge, attr.max_recv_sge)?;
-        at_most("max_inline_data", params.max_inline_data, attr.max_inline_data)?;
-        at_most("max_send_wr", params.max_send_wr, attr.max_qp_wr)?;
-        at_most("max_recv_wr", params.max_recv_wr, attr.max_qp_wr)?;
+        params.check(&self.attr)?;
         self.core.tables.has_pd(params.pd)?;
         self.core.tables.has_cq(params.send_cq)?;
         self.core.tables.has_cq(params.recv_cq)

@@ -27,8 +27,8 @@ const _: () = assert!(CONTEXT_OPS_BYTES == 256 || size_of::<usize>() != 8);
 /// Bytes of the largest send WQE of every ConnectX so far. Verbs do not tell it.
 const MAX_WQE_BYTES: u32 = 1024;
 /// What libmlx5 puts before the data of a request of a reliable connection, at most (`sq_overhead`): a UMR's
-/// segments.
-const REQUEST_BYTES: u32 = 128;
+/// segments, 16 of control, 48 of UMR control, 64 of the key's context and 64 of its list.
+const REQUEST_BYTES: u32 = 192;
 const INLINE_HEADER_BYTES: u32 = 4;
 
 /// Devices in a list of libibverbs.

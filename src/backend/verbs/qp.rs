@@ -79,6 +79,7 @@ impl VerbsControl {
             }
         };
         self.reap(None);
+        params.check(&self.attr)?;
         let pd = self.pd(params.pd)?;
         let (send_cq, recv_cq) = (self.cq(params.send_cq)?, self.cq(params.recv_cq)?);
         // Where the kernel has no more registers for one's own, the queue rings one that others may ring.
