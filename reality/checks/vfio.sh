@@ -3,7 +3,7 @@
 
 card=vfio:$first
 
-setup "a user without rights" sh -c 'echo root:x:0:0::/:/bin/sh >/etc/passwd; echo user:x:1000:1000::/:/bin/sh >>/etc/passwd'
+setup "a user without rights" add_user
 setup "mlx5_core has the function" sh -c "modprobe mlx5_core && [ -e /sys/bus/pci/drivers/mlx5_core/$first ]"
 check "list: bound to mlx5_core" says 0 mlx5_core mlx5 list
 check "refused: bound to mlx5_core" says 1 "is bound to mlx5_core, not to vfio-pci" mlx5 pingpong --device $card
@@ -57,42 +57,8 @@ memlock=262144
 check "a user with rights to the group and 256 MiB" as_user mlx5 pingpong --device $card --iters 500
 memlock=
 
-# Pages that something holds for DMA.
-pinned() { awk '$1 == "nr_foll_pin_acquired" { n += $2 } $1 == "nr_foll_pin_released" { n -= $2 } END { print n }' /proc/vmstat; }
-
-# Killed at random moments, from before it has opened anything until traffic flows; it opens again each time, and the
-# kernel holds nothing of it.
-killed() {
-    sleep 2
-    before=$(pinned)
-    time=0
-    while [ $time -lt "${kills:-40}" ]; do
-        time=$((time + 1))
-        mlx5 bw --device $card --op write --iters 100000000 --qps 3 >/tmp/out.killed 2>&1 &
-        pid=$!
-        usleep $((($(od -An -N2 -tu2 /dev/urandom) % 1200) * 1000))
-        kill -9 $pid
-        wait $pid 2>/dev/null
-        mlx5 info --device $card >/tmp/again 2>&1 || { echo "time $time"; cat /tmp/again; return 1; }
-    done
-    # Each processor counts for itself for a while.
-    sleep 2
-    echo "$time times; pages pinned before $before, after $(pinned)"
-    [ "$(pinned)" -le "$before" ]
-}
 check "killed at random moments, and opened again" killed
 
-# Taken away in the middle of traffic: the kernel asks for it, and waits until it is given back.
-removed() {
-    mlx5 bw --device $card --op write --iters 100000000 >/tmp/traffic 2>&1 &
-    pid=$!
-    sleep 2
-    timeout 60 sh -c "echo $first >/sys/bus/pci/drivers/vfio-pci/unbind" || return 1
-    wait $pid
-    code=$?
-    cat /tmp/traffic
-    [ $code = 1 ] && grep -q "the kernel wants the function back" /tmp/traffic
-}
 check "unbound in the middle of traffic" removed
 check "refused: bound to nothing" says 1 "bound to no driver" mlx5 info --device $card
 back() { bind_kernel $first && modprobe -a mlx5_ib ib_uverbs && until_ok has_netdev && link_up && until_ok port_active; }

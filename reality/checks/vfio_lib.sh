@@ -31,5 +31,42 @@ says() {
     [ $ended = "$code" ] || { echo "ended with $ended, not $code"; return 1; }
     grep -qF -- "$text" /tmp/said || { echo "does not say: $text"; return 1; }
 }
+add_user() { printf '%s:x:%s::/:/bin/sh\n' root 0:0 user 1000:1000 >/etc/passwd; }
 # as_user COMMAND…: as somebody with no rights and the limits of a login.
 as_user() { su -s /bin/sh user -c "ulimit -l ${memlock:-64}; $*"; }
+
+# Pages that something holds for DMA.
+pinned() { awk '$1 == "nr_foll_pin_acquired" { n += $2 } $1 == "nr_foll_pin_released" { n -= $2 } END { print n }' /proc/vmstat; }
+
+# Killed at random moments, from before it has opened anything until traffic flows; it opens again each time, and the
+# kernel holds nothing of it.
+killed() {
+    sleep 2
+    before=$(pinned)
+    time=0
+    while [ $time -lt "${kills:-40}" ]; do
+        time=$((time + 1))
+        mlx5 bw --device $card --op write --iters 100000000 --qps 3 >/tmp/out.killed 2>&1 &
+        pid=$!
+        usleep $((($(od -An -N2 -tu2 /dev/urandom) % 1200) * 1000))
+        kill -9 $pid
+        wait $pid 2>/dev/null
+        mlx5 info --device $card >/tmp/again 2>&1 || { echo "time $time"; cat /tmp/again; return 1; }
+    done
+    # Each processor counts for itself for a while.
+    sleep 2
+    echo "$time times; pages pinned before $before, after $(pinned)"
+    [ "$(pinned)" -le "$before" ]
+}
+
+# Taken away in the middle of traffic: the kernel asks for it, and waits until it is given back.
+removed() {
+    mlx5 bw --device $card --op write --iters 100000000 >/tmp/traffic 2>&1 &
+    pid=$!
+    sleep 2
+    timeout 60 sh -c "echo $first >/sys/bus/pci/drivers/vfio-pci/unbind" || return 1
+    wait $pid
+    code=$?
+    cat /tmp/traffic
+    [ $code = 1 ] && grep -q "the kernel wants the function back" /tmp/traffic
+}

@@ -49,7 +49,8 @@ pub(crate) const LOG_MAX_STRIDE: u8 = 12;
 pub(crate) const LOG_MAX_FT_SIZE: u8 = 16;
 /// log2 of the payload of a large send.
 pub(crate) const LOG_MAX_LSO: u8 = 18;
-pub(crate) const MAX_FT_LEVEL: u8 = 64;
+/// Linux 6.8 has a table at level 64, and takes for granted that a card has it.
+pub(crate) const MAX_FT_LEVEL: u8 = 128;
 pub(crate) const MAX_FLOW_COUNTER: u32 = 1 << 12;
 pub(crate) const LOG_MAX_FT_NUM: u8 = 14;
 /// Multicast groups, and queue pairs of each.

@@ -33,15 +33,24 @@ impl Iommu {
                 return Container::open(host, device, group, Translation::None).map(Self::None);
             }
         };
-        if by_iommufd {
-            match Iommufd::open() {
-                // It may not be there, and rights are often given to the group's file alone.
-                Err(_) if api == VfioApi::Auto => {}
-                other => return other.map(Self::Iommufd),
-            }
+        let by_group = || {
+            let container = Container::open(host, device, group, Translation::Type1)?;
+            Ok(Self::Type1(Type1(container)))
+        };
+        if !by_iommufd {
+            return by_group();
         }
-        Container::open(host, device, group, Translation::Type1)
-            .map(|container| Self::Type1(Type1(container)))
+        match Iommufd::open() {
+            // It may not be there, and rights are often given to the group's file alone.
+            Err(refused) if api == VfioApi::Auto => by_group().map_err(|by_group| match refused {
+                Error::Host { source: Some(source), .. } if source.kind() == io::ErrorKind::NotFound => {
+                    by_group
+                }
+                // Either is enough.
+                refused => Error::host(refused.to_string(), format!("or, by its group: {by_group}"), None),
+            }),
+            other => other.map(Self::Iommufd),
+        }
     }
 
     /// Opens a function of the group.
