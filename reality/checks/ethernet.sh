@@ -73,7 +73,7 @@ down_and_up() {
 }
 # What tools ask a card for, and what they say.
 asks() { ethtool "$@" >/tmp/said; code=$?; cat /tmp/said; return $code; }
-says() { line=$1; shift; asks "$@" && grep -qE "$line" /tmp/said; }
+tells() { line=$1; shift; asks "$@" && grep -qE "$line" /tmp/said; }
 sums() { total=0; for one in "$@"; do total=$((total + $(counted "$side" "$one"))); done; }
 # What the driver counts itself is what it says that the vport has counted.
 driver_agrees() {
@@ -138,15 +138,15 @@ check "multicast" multicast
 check "multicasts and broadcasts are counted" cast_counted
 check "link down, link up" downs_counted
 check "TCP after that" transfer 2
-check "ethtool: speed, duplex, connector" says 'Speed: 100000Mb/s' "$near"
-check "ethtool -i" says 'driver: mlx5_core' -i "$near"
+check "ethtool: speed, duplex, connector" tells 'Speed: 100000Mb/s' "$near"
+check "ethtool -i" tells 'driver: mlx5_core' -i "$near"
 for option in -c -g -k -l -n -x -T -P; do
     check "ethtool $option" asks $option "$near"
 done
-check "ethtool -S: groups of the standard" says 'etherStatsPkts|rx-rmon' -S "$near" --groups eth-phy eth-mac eth-ctrl rmon
-check "ethtool -a: pauses are sent" says 'TX:[[:space:]]*on' -a "$near"
-check "ethtool -a: pauses are obeyed" says 'RX:[[:space:]]*on' -a "$near"
+check "ethtool -S: groups of the standard" tells 'etherStatsPkts|rx-rmon' -S "$near" --groups eth-phy eth-mac eth-ctrl rmon
+check "ethtool -a: pauses are sent" tells 'TX:[[:space:]]*on' -a "$near"
+check "ethtool -a: pauses are obeyed" tells 'RX:[[:space:]]*on' -a "$near"
 check "ethtool -K: frames with a wrong check sequence taken, and not" eval 'ethtool -K $near rx-all on && ethtool -K $near rx-all off'
-check "ethtool: error correction" says 'Active FEC encoding: RS' --show-fec "$near"
+check "ethtool: error correction" tells 'Active FEC encoding: RS' --show-fec "$near"
 check "no warning, no call trace" no_warning
 check "ethtool -m: no module" no_module

@@ -46,6 +46,17 @@ repeat() {
     done
 }
 
+# says CODE TEXT COMMAND…: it ends with that code, and says that on either output.
+says() {
+    code=$1 text=$2
+    shift 2
+    "$@" >/tmp/said 2>&1
+    ended=$?
+    cat /tmp/said
+    [ $ended = "$code" ] || { echo "ended with $ended, not $code"; return 1; }
+    grep -qF -- "$text" /tmp/said || { echo "does not say: $text"; return 1; }
+}
+
 # Somebody listens on the port of ibverbs examples and perftest (18515), or by librdmacm.
 listening() {
     cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 .* 0A ' ||

@@ -21,16 +21,6 @@ bind_kernel() {
 driver() { basename "$(readlink /sys/bus/pci/devices/$1/driver)"; }
 group() { basename "$(readlink /sys/bus/pci/devices/$1/iommu_group)"; }
 
-# says CODE TEXT COMMAND…: it ends with that code, and says that on either output.
-says() {
-    code=$1 text=$2
-    shift 2
-    "$@" >/tmp/said 2>&1
-    ended=$?
-    cat /tmp/said
-    [ $ended = "$code" ] || { echo "ended with $ended, not $code"; return 1; }
-    grep -qF -- "$text" /tmp/said || { echo "does not say: $text"; return 1; }
-}
 add_user() { printf '%s:x:%s::/:/bin/sh\n' root 0:0 user 1000:1000 >/etc/passwd; }
 # as_user COMMAND…: as somebody with no rights and the limits of a login.
 as_user() { su -s /bin/sh user -c "ulimit -l ${memlock:-64}; $*"; }

@@ -4,11 +4,12 @@ use super::*;
 use mlx5_direct::{
     backend::{
         Control,
-        pci::{PciFunction, VfioFunction, VfioOptions, VfioUserFunction},
+        pci::{PciFunction, VfioApi, VfioFunction, VfioOptions, VfioUserFunction},
         prm::{OpenOptions, PrmControl},
         verbs::VerbsControl,
     },
     device::DeviceName,
+    host::PciAddress,
 };
 use mlx5_model::{Bar, Model, Rule, config::Drive};
 use mlx5_vfio_user::Service;
@@ -91,8 +92,8 @@ impl Card {
             Reach::Named { names, .. } => &names[index.min(names.len() - 1)],
         };
         match name {
-            DeviceName::Vfio(address) => VfioFunction::open(*address, &VfioOptions::default())
-                .unwrap_or_else(|error| panic!("{error}")),
+            DeviceName::Vfio(address) => vfio(*address, VfioApi::Auto),
+            DeviceName::VfioNoIommu(address) => vfio(*address, VfioApi::NoIommu),
             DeviceName::VfioUser(path) => VfioUserFunction::connect(path).expect("connect"),
             _ => panic!("the PCI function of {name} is the kernel's: needs!(Need::Prm)"),
         }
@@ -199,6 +200,11 @@ impl Card {
             model.assert_clean();
         }
     }
+}
+
+fn vfio(address: PciAddress, api: VfioApi) -> Arc<dyn PciFunction> {
+    let function = VfioFunction::open(address, &VfioOptions { api, ..VfioOptions::default() });
+    function.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Function `index` of a card, as a client of a vfio-user socket sees it.
