@@ -2,8 +2,8 @@
 //! run step by step.
 //!
 //! No call, so no allocation, lock, formatter or panic; no locked instruction; fences exactly as
-//! `docs/ordering.md` counts them. Calls are allowed in one place: to read an error completion, once poll has
-//! seen that it is one. No operation executes more instructions than its bound.
+//! `docs/ordering.md` counts them. Calls are allowed in one place: once poll has seen that a
+//! completion is no plain success. No operation executes more instructions than its bound.
 #![cfg(target_arch = "x86_64")]
 
 use std::{collections::BTreeMap, path::PathBuf, process::Command, sync::OnceLock};
@@ -61,12 +61,17 @@ fn disassemble() -> Option<Listing> {
     let mut current = None;
     for line in output.lines() {
         if let Some(name) = line.strip_suffix(">:").and_then(|l| l.split_once('<')).map(|(_, name)| name) {
-            current = (name.starts_with("hot_") || name.contains("::read_error")).then(|| name.to_owned());
+            current = (name.starts_with("hot_") || is_cold(name)).then(|| name.to_owned());
         } else if let (Some(name), Some((_, instruction))) = (&current, line.split_once(":\t")) {
             listing.entry(name.clone()).or_default().push(instruction.trim().to_owned());
         }
     }
     Some(listing)
+}
+
+/// What is called once a completion is seen to be no plain success.
+fn is_cold(name: &str) -> bool {
+    ["::read_error", "::retire_unusual", "::other_queue"].iter().any(|cold| name.contains(cold))
 }
 
 fn mnemonic(instruction: &str) -> &str {
@@ -119,7 +124,7 @@ fn post_and_poll_call_nothing_and_fence_as_designed() {
         assert!(!code.iter().any(|i| mnemonic(i) == "xchg" && i.contains('(')), "{name}: an implicit lock");
         assert_eq!(count("sfence"), n_fences, "{name}:\n{}", code.join("\n"));
         let leaves = leaves(name, code);
-        let allowed = |i: &String| name.starts_with("hot_poll") && i.contains("read_error");
+        let allowed = |i: &String| name.starts_with("hot_poll") && is_cold(i);
         let forbidden: Vec<_> = leaves.iter().filter(|i| !allowed(i)).collect();
         assert!(forbidden.is_empty(), "{name} calls: {forbidden:#?}");
         println!(
@@ -128,8 +133,9 @@ fn post_and_poll_call_nothing_and_fence_as_designed() {
             leaves.len()
         );
     }
-    for (name, code) in listing.iter().filter(|(name, _)| name.contains("::read_error")) {
-        assert!(leaves(name, code).is_empty(), "{name} calls something");
+    for (name, code) in listing.iter().filter(|(name, _)| is_cold(name)) {
+        let leaves = leaves(name, code);
+        assert!(leaves.iter().all(|i| is_cold(i)), "{name} calls {leaves:#?}");
     }
 }
 
@@ -147,12 +153,12 @@ const BOUNDS: [(&str, f64, u32, Option<f64>); 17] = [
     ("post SEND x16", 57.0, 2, Some(40.0)),
     ("post SEND x64", 54.0, 2, Some(40.0)),
     ("post 17 B message", 101.0, 1, None),
-    ("post_recv", 50.0, 0, None),
-    ("post_recv x16", 41.0, 0, None),
-    ("poll 1", 113.0, 0, Some(45.0)),
-    ("poll 16", 60.0, 0, Some(45.0)),
-    ("poll 16 receives", 60.0, 0, Some(45.0)),
-    ("poll empty", 22.0, 0, None),
+    ("post_recv", 46.0, 0, None),
+    ("post_recv x16", 37.0, 0, None),
+    ("poll 1", 91.0, 0, Some(45.0)),
+    ("poll 16", 45.0, 0, None),
+    ("poll 16 receives", 51.0, 0, Some(45.0)),
+    ("poll empty", 12.0, 0, None),
 ];
 
 #[test]

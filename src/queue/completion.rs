@@ -17,8 +17,46 @@ use core::{fmt, marker::PhantomData};
 #[derive(Clone, Copy)]
 pub struct Completion<'p> {
     cqe: *const u8,
-    op_own: u8,
+    kind: Kind,
     poll: PhantomData<&'p ()>,
+}
+
+/// The last byte of a CQE without its owner bit: opcode in `[6:3]`, format in `[2:1]`, solicited event in `[0]`.
+#[derive(Clone, Copy)]
+pub(super) struct Kind(u8);
+
+impl Kind {
+    /// Reads `op_own` of a slot. `lap` is 0x80 in odd laps of the ring, else 0.
+    ///
+    /// `None` if the slot is the device's: the owner bit is not the lap's parity, or the opcode is INVALID. The
+    /// owner bit becomes the uppermost, so that one comparison tells both.
+    #[inline(always)]
+    pub(super) fn read(op_own: u8, lap: u8) -> Option<Self> {
+        let kind = op_own.rotate_right(1) ^ lap;
+        (kind < CqeOpcode::INVALID.0 << 3).then_some(Self(kind))
+    }
+
+    #[inline(always)]
+    const fn opcode(self) -> CqeOpcode {
+        CqeOpcode(self.0 >> 3)
+    }
+
+    #[inline(always)]
+    const fn format(self) -> CqeFormat {
+        CqeFormat(self.0 >> 1 & 3)
+    }
+
+    /// A receive request that is done, and nothing besides: opcodes 1 to 4, format 0.
+    #[inline(always)]
+    const fn is_plain_recv(self) -> bool {
+        self.0.wrapping_sub(1 << 3) < 4 << 3 && self.0 & 6 == 0
+    }
+
+    /// A send request that is done, and nothing besides.
+    #[inline(always)]
+    const fn is_plain_send(self) -> bool {
+        self.0 & !1 == 0
+    }
 }
 
 // Places of fields that both kinds of CQE have, taken from their declarations.
@@ -36,30 +74,43 @@ const WQE_COUNTER: usize = 0x3c;
 /// How the completions of one queue pair are told from others'.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
-    by_user_index: bool,
-    number: u32,
+    /// Where the number is in a CQE: in the lower 24 bits of a dword.
+    offset_bytes: usize,
+    number: Low24,
+}
+
+/// The lower 24 bits of a big-endian dword, so that two are compared without swapping their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Low24(u32);
+
+impl Low24 {
+    #[inline(always)]
+    const fn of(dword: Be32) -> Self {
+        let raw = dword.to_raw();
+        Self(if cfg!(target_endian = "little") { raw >> 8 } else { raw & 0xff_ffff })
+    }
 }
 
 impl Owner {
     /// By its number, which a later queue pair may have too.
     pub(super) const fn qpn(qpn: Qpn) -> Self {
-        Self { by_user_index: false, number: qpn.get() }
+        Self { offset_bytes: SOP_DROP_QPN, number: Low24::of(Be32::new(qpn.get())) }
     }
 
     /// By the number that software gave it, which the device writes if `cqe_version` is 1.
     pub(super) const fn user_index(user_index: UserIndex) -> Self {
-        Self { by_user_index: true, number: user_index.get() }
+        Self { offset_bytes: SRQN_UIDX, number: Low24::of(Be32::new(user_index.get())) }
     }
 }
 
 impl<'p> Completion<'p> {
-    /// Takes the CQE at `cqe`, whose last byte was read as `op_own`.
+    /// Takes the CQE at `cqe`, whose last byte was read as `kind`.
     ///
     /// # Safety
     /// `cqe` is valid for reads of 64 bytes, 64-byte aligned, and was given to software until `'p` ends.
     #[inline(always)]
-    pub(super) unsafe fn new(cqe: *const u8, op_own: u8) -> Self {
-        Self { cqe, op_own, poll: PhantomData }
+    pub(super) unsafe fn new(cqe: *const u8, kind: Kind) -> Self {
+        Self { cqe, kind, poll: PhantomData }
     }
 
     /// A dword of the CQE.
@@ -73,13 +124,25 @@ impl<'p> Completion<'p> {
     /// What the CQE is.
     #[inline(always)]
     pub fn opcode(&self) -> CqeOpcode {
-        CqeOpcode(self.op_own >> 4)
+        self.kind.opcode()
     }
 
     /// What it carries besides.
     #[inline(always)]
     pub fn format(&self) -> CqeFormat {
-        CqeFormat(self.op_own >> 2 & 3)
+        self.kind.format()
+    }
+
+    /// Whether it is of a send request that is done.
+    #[inline(always)]
+    pub(super) fn is_plain_send(&self) -> bool {
+        self.kind.is_plain_send()
+    }
+
+    /// Whether it is of a receive request that is done.
+    #[inline(always)]
+    pub(super) fn is_plain_recv(&self) -> bool {
+        self.kind.is_plain_recv()
     }
 
     /// Whether it is of a send request, done or failed.
@@ -97,7 +160,7 @@ impl<'p> Completion<'p> {
     /// Whether the sender asked for an event.
     #[inline(always)]
     pub fn is_solicited(&self) -> bool {
-        self.op_own & 2 != 0
+        self.kind.0 & 1 != 0
     }
 
     /// Number of the local queue pair.
@@ -115,13 +178,9 @@ impl<'p> Completion<'p> {
     /// Whether it is of the queue pair that `owner` tells.
     #[inline(always)]
     pub(super) fn is_of(&self, owner: Owner) -> bool {
-        let place = match owner.by_user_index {
-            true => SRQN_UIDX,
-            false => SOP_DROP_QPN,
-        };
         // SAFETY: within the CQE and aligned, as in `dword`.
-        let dword = unsafe { self.cqe.add(place).cast::<Be32>().read_volatile() }.get();
-        dword & 0xff_ffff == owner.number
+        let dword = unsafe { self.cqe.add(owner.offset_bytes).cast::<Be32>().read_volatile() };
+        Low24::of(dword) == owner.number
     }
 
     /// Counter of the request's WQE.
@@ -189,8 +248,8 @@ impl<'p> Completion<'p> {
     /// Why the request failed, or why the CQE could not be understood.
     #[inline(always)]
     pub fn error(&self) -> Option<CompletionError> {
-        // One compare: opcodes 0 to 4 without inline data or compression.
-        if self.op_own < 0x50 && self.op_own & 0xc == 0 { None } else { Some(self.read_error()) }
+        // Asked as whoever retires the request has asked: the compiler asks once.
+        if self.kind.is_plain_send() || self.kind.is_plain_recv() { None } else { Some(self.read_error()) }
     }
 
     /// `Ok`, or why not: see [`error`](Self::error).

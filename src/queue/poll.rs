@@ -1,12 +1,12 @@
 //! The completion queue: which slots are new, and when they are given back.
 
-use super::{Completion, SendQueue};
+use super::{Completion, SendQueue, completion::Kind};
 use crate::{
     cqe::{CQE_BYTES, OP_OWN_INIT, OP_OWN_OFFSET},
     doorbell::{DoorbellRecord, UarPage, after_owner_test, before_consumer_index},
     mlx5::{be::Be32, ids::Cqn, record::CqArm, uar::CqDoorbell},
 };
-use core::ptr::NonNull;
+use core::{arch::asm, ptr::NonNull};
 
 /// Size of a completion queue's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,18 +40,30 @@ pub struct CompletionQueueParts {
 /// A completion queue: one consumer, by type.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    /// Last byte (`op_own`) of slot 0's CQE.
-    op_own: *const u8,
-    mask: u32,
-    log_slot_bytes: u8,
-    /// Consumed CQEs, free-running.
+    next: Slot,
+    /// Consumed CQEs, free-running: `next` is the slot of this index.
     ci: u32,
+    mask: u32,
+    slot_bytes: usize,
+    /// Last byte (`op_own`) of slot 0's CQE.
+    first: *const u8,
+    /// Last byte of the last slot's.
+    last: *const u8,
     consumer_index: DoorbellRecord,
     cqn: Cqn,
     arm: DoorbellRecord,
     uar: UarPage,
     /// Completion events received, by which the device tells a new arm from a repeated one.
     arm_sn: u8,
+}
+
+/// A slot, and in which lap of the ring it is looked at.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// Its last byte.
+    op_own: *const u8,
+    /// 0x80 in odd laps, else 0.
+    lap: u8,
 }
 
 // SAFETY: ring and records are this queue's alone by the contract of the constructors.
@@ -73,21 +85,24 @@ impl CompletionQueue {
         debug_assert!(log_cq_size <= 22 && ring.as_ptr().addr().is_multiple_of(CQE_BYTES));
         consumer_index.write(0);
         arm.write(0);
-        let log_slot_bytes = match cqe_size {
-            CqeSize::B64 => 6,
-            CqeSize::B128 => 7,
+        let slot_bytes = match cqe_size {
+            CqeSize::B64 => 64,
+            CqeSize::B128 => 128,
         };
-        for slot in 0..1usize << log_cq_size {
-            let last = ((slot + 1) << log_slot_bytes) - 1;
-            // SAFETY: the last byte of a slot of the ring.
-            unsafe { ring.add(last).write_volatile(OP_OWN_INIT) };
+        let n_slots = 1usize << log_cq_size;
+        // SAFETY: the last byte of each slot of the ring.
+        let op_own = |slot: usize| unsafe { ring.as_ptr().add((slot + 1) * slot_bytes - 1) };
+        for slot in 0..n_slots {
+            // SAFETY: in the ring.
+            unsafe { op_own(slot).write_volatile(OP_OWN_INIT) };
         }
         Self {
-            // SAFETY: the last byte of slot 0.
-            op_own: unsafe { ring.as_ptr().add((1 << log_slot_bytes) - 1) },
-            mask: (1 << log_cq_size) - 1,
-            log_slot_bytes,
+            next: Slot { op_own: op_own(0), lap: 0 },
             ci: 0,
+            mask: (1 << log_cq_size) - 1,
+            slot_bytes,
+            first: op_own(0),
+            last: op_own(n_slots - 1),
             consumer_index,
             cqn,
             arm,
@@ -114,32 +129,41 @@ impl CompletionQueue {
     /// Starts to take completions. The slots of those taken are given back when the [`Poll`] is dropped.
     #[inline(always)]
     pub fn poll(&mut self) -> Poll<'_> {
-        Poll { start: self.ci, ci: self.ci, queue: self }
+        Poll { next: self.next, n_taken: 0, queue: self }
     }
 
-    /// The CQE at `index`, free-running and not given back, if the device has written it.
-    #[inline(always)]
-    fn at(&self, index: u32) -> Option<Completion<'_>> {
-        let place = self.op_own(index);
-        // SAFETY: in the ring. Volatile: the device writes it.
-        let op_own = unsafe { place.read_volatile() };
-        // Owner is the parity of the lap: 0 in the first. It was 1 in memory that was never written, as is
-        // the opcode INVALID, which a ring of one slot needs in its second lap.
+    /// The slot at `index`, free-running.
+    fn slot(&self, index: u32) -> Slot {
+        // SAFETY: the slot is masked to the ring.
+        let op_own = unsafe { self.first.add((index & self.mask) as usize * self.slot_bytes) };
+        // The device writes the parity of the lap as owner: 0 in the first. It was 1 in memory that was never written, as
+        // is the opcode INVALID, which a ring of one slot needs in its second lap.
         let lap_is_odd = index & (self.mask + 1) != 0;
-        if (op_own & 1 != 0) != lap_is_odd || op_own >= 0xf0 {
-            return None;
+        Slot { op_own, lap: u8::from(lap_is_odd) << 7 }
+    }
+
+    /// The slot after `slot`.
+    #[inline(always)]
+    fn after(&self, slot: Slot) -> Slot {
+        if slot.op_own == self.last {
+            // SAFETY: changes nothing; with it the compiler makes this a branch, which is foreseen, not a choice of values,
+            // which waits for the slot.
+            unsafe { asm!("", options(nomem, nostack, preserves_flags)) };
+            return Slot { op_own: self.first, lap: slot.lap ^ 0x80 };
         }
+        // SAFETY: not the last slot.
+        Slot { op_own: unsafe { slot.op_own.add(self.slot_bytes) }, ..slot }
+    }
+
+    /// The CQE in a slot that was not given back, if the device has written it.
+    #[inline(always)]
+    fn read(&self, slot: Slot) -> Option<Completion<'_>> {
+        // SAFETY: in the ring. Volatile: the device writes it.
+        let kind = Kind::read(unsafe { slot.op_own.read_volatile() }, slot.lap)?;
         // The device writes the last byte last: what was before it in the CQE is there now.
         after_owner_test();
-        // SAFETY: the CQE that ends at `place`, which the device has given to software.
-        Some(unsafe { Completion::new(place.sub(OP_OWN_OFFSET), op_own) })
-    }
-
-    /// The last byte of the slot at `index`.
-    #[inline(always)]
-    fn op_own(&self, index: u32) -> *const u8 {
-        // SAFETY: the slot is masked to the ring.
-        unsafe { self.op_own.add(((index & self.mask) as usize) << self.log_slot_bytes) }
+        // SAFETY: the CQE that ends there, which the device has given to software.
+        Some(unsafe { Completion::new(slot.op_own.sub(OP_OWN_OFFSET), kind) })
     }
 
     /// Takes out the completions of one queue pair that were not taken yet, and says how many. All others stay,
@@ -151,14 +175,14 @@ impl CompletionQueue {
         let owner = queue_pair.owner();
         let mut end = self.ci;
         // One lap at most: the slot after it is that of `ci` itself.
-        while end.wrapping_sub(self.ci) <= self.mask && self.at(end).is_some() {
+        while end.wrapping_sub(self.ci) <= self.mask && self.read(self.slot(end)).is_some() {
             end = end.wrapping_add(1);
         }
         // From the newest on, so that survivors move up over those that go.
         let mut to = end;
         for n in (0..end.wrapping_sub(self.ci)).rev() {
             let from = self.ci.wrapping_add(n);
-            if self.at(from).is_some_and(|completion| completion.is_of(owner)) {
+            if self.read(self.slot(from)).is_some_and(|completion| completion.is_of(owner)) {
                 continue;
             }
             to = to.wrapping_sub(1);
@@ -168,7 +192,7 @@ impl CompletionQueue {
         }
         let n_taken = to.wrapping_sub(self.ci);
         // Nothing, or slots that no survivor lies in: they are the device's again.
-        self.ci = to;
+        (self.ci, self.next) = (to, self.slot(to));
         before_consumer_index();
         self.consumer_index.write(to & 0xff_ffff);
         n_taken
@@ -176,7 +200,7 @@ impl CompletionQueue {
 
     /// Moves a CQE to another slot that is software's too, whose owner bit stays.
     fn move_cqe(&mut self, from: u32, to: u32) {
-        let (from, to) = (self.op_own(from), self.op_own(to).cast_mut());
+        let (from, to) = (self.slot(from).op_own, self.slot(to).op_own.cast_mut());
         // SAFETY: two slots of the ring that the device has written and not been given back: it leaves them alone.
         unsafe {
             let op_own = from.read_volatile() & !1 | to.read_volatile() & 1;
@@ -229,8 +253,8 @@ impl CompletionQueue {
 #[derive(Debug)]
 pub struct Poll<'q> {
     queue: &'q mut CompletionQueue,
-    start: u32,
-    ci: u32,
+    next: Slot,
+    n_taken: u32,
 }
 
 impl Poll<'_> {
@@ -241,8 +265,9 @@ impl Poll<'_> {
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // a lending iterator, which the trait cannot express
     pub fn next(&mut self) -> Option<Completion<'_>> {
-        let completion = self.queue.at(self.ci)?;
-        self.ci = self.ci.wrapping_add(1);
+        let completion = self.queue.read(self.next)?;
+        self.next = self.queue.after(self.next);
+        self.n_taken = self.n_taken.wrapping_add(1);
         Some(completion)
     }
 }
@@ -250,11 +275,12 @@ impl Poll<'_> {
 impl Drop for Poll<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.ci != self.start {
-            self.queue.ci = self.ci;
+        if self.n_taken != 0 {
+            self.queue.next = self.next;
+            self.queue.ci = self.queue.ci.wrapping_add(self.n_taken);
             // The device may write a slot again once its index is published: all reading is done.
             before_consumer_index();
-            self.queue.consumer_index.write(self.ci & 0xff_ffff);
+            self.queue.consumer_index.write(self.queue.ci & 0xff_ffff);
         }
     }
 }

@@ -30,8 +30,8 @@ pub struct PostList<'q, T = Rc> {
     first: u32,
     /// First WQEBB of the next request.
     pi: u32,
-    /// `pi` may go so far.
-    pi_limit: u32,
+    /// WQEBBs that are free from there on.
+    n_free: u32,
     /// First WQEBB of the last finished request.
     last: u32,
     /// First 8 bytes of that request, as they lie in memory: what the doorbell will say.
@@ -179,10 +179,10 @@ impl<'q> PostList<'q, Ud> {
 }
 
 impl<'q, T: Transport> PostList<'q, T> {
-    /// An empty list at `pi`, which may grow up to `pi_limit`.
+    /// An empty list at `pi`, with room for `n_free` WQEBBs.
     #[inline(always)]
-    pub(super) fn new(pi: u32, pi_limit: u32, queue: &'q mut SendQueue<T>) -> Self {
-        Self { queue, first: pi, pi, pi_limit, last: pi, doorbell: 0 }
+    pub(super) fn new(pi: u32, n_free: u32, queue: &'q mut SendQueue<T>) -> Self {
+        Self { queue, first: pi, pi, n_free, last: pi, doorbell: 0 }
     }
 
     /// Does nothing, in its turn.
@@ -205,12 +205,13 @@ impl<'q, T: Transport> PostList<'q, T> {
         if pi == first {
             return;
         }
+        let n_wqebbs = pi.wrapping_sub(first);
         queue.pi = pi;
+        queue.n_outstanding = queue.n_outstanding.wrapping_add(n_wqebbs);
         // The device fetches WQEs up to the record's count: they are complete before it says so.
         before_doorbell_record();
         queue.record.write(pi & 0xffff);
         // The device may read the record as soon as it sees the doorbell. Both forms below order it first.
-        let n_wqebbs = pi.wrapping_sub(first);
         let ds_above_1 = doorbell.to_be() & 0x3e != 0;
         if last == first && n_wqebbs <= queue.blue_flame_max_wqebbs && ds_above_1 {
             // SAFETY: the slot is a WQEBB of the ring; the length was compared with the register's limit.
@@ -233,7 +234,7 @@ impl<'q, T: Transport> PostList<'q, T> {
         imm: u32,
         remote: Option<Remote>,
     ) -> Result<Request<'_, 'q, K, T>, PostError> {
-        let n_free = self.pi_limit.wrapping_sub(self.pi);
+        let n_free = self.n_free;
         if n_free == 0 {
             return Err(self.queue.refusal());
         }
@@ -251,12 +252,14 @@ impl<'q, T: Transport> PostList<'q, T> {
     /// Takes a finished request into the list and the ledger.
     #[inline(always)]
     pub(super) fn push(&mut self, wr_id: u64, n_wqebbs: u32, doorbell: u64) {
-        let entry = SendLedgerEntry { wr_id, index: self.pi, n_wqebbs };
+        let end = self.pi.wrapping_add(n_wqebbs);
+        let entry = SendLedgerEntry { wr_id, index: self.pi, end };
         // SAFETY: the slot is masked to the ledger.
         unsafe { self.queue.ledger.add((self.pi & self.queue.mask) as usize).write(entry) };
         self.last = self.pi;
         self.doorbell = doorbell;
-        self.pi = self.pi.wrapping_add(n_wqebbs);
+        self.pi = end;
+        self.n_free -= n_wqebbs;
     }
 
     /// `ctrl.wqe_index` of the next request.

@@ -39,8 +39,6 @@ pub struct RecvQueue {
     ledger: *mut u64,
     mask: u32,
     log_wq_stride: u8,
-    /// Segments that the stride holds.
-    n_segments: u32,
     /// Published WQEs, free-running.
     pi: u32,
     /// Retired WQEs, free-running.
@@ -48,6 +46,8 @@ pub struct RecvQueue {
     /// WQEs that may be outstanding: the ring's, or 0 before `open`, when none are.
     capacity: u32,
     max_sge: u32,
+    /// Most segments that a request has written so far. Those after them are terminators in every slot.
+    n_used: u32,
     qpn: Qpn,
     owner: Owner,
     id: QueueId,
@@ -69,17 +69,21 @@ impl RecvQueue {
         let RecvQueueParts { qpn, id, ring, log_wq_size, log_wq_stride, ledger, record, max_sge } = parts;
         debug_assert!(log_wq_size <= 15 && (4..=9).contains(&log_wq_stride));
         debug_assert!(ring.as_ptr().addr().is_multiple_of(SEGMENT_BYTES));
-        let n_segments = 1 << log_wq_stride >> 4;
+        let n_segments = 1u32 << log_wq_stride >> 4;
+        for segment in 0..(n_segments as usize) << log_wq_size {
+            // SAFETY: a segment of the ring.
+            unsafe { store(ring.as_ptr().add(segment * SEGMENT_BYTES), DataSeg::terminator().to_bytes()) };
+        }
         Self {
             ring: ring.as_ptr(),
             ledger: ledger.as_ptr(),
             mask: (1 << log_wq_size) - 1,
             log_wq_stride,
-            n_segments,
             pi: 0,
             ci: 0,
             capacity: 0,
             max_sge: u32::from(max_sge).min(n_segments),
+            n_used: 0,
             qpn,
             owner: Owner::qpn(qpn),
             id,
@@ -184,11 +188,27 @@ impl RecvQueue {
     /// A completion of another queue pair, of a send, or while nothing is outstanding; nothing changes then.
     #[inline]
     pub fn retire(&mut self, completion: &Completion<'_>) -> Result<Retired, RetireError> {
+        if !completion.is_plain_recv() {
+            return self.retire_unusual(*completion);
+        }
+        self.take(*completion)
+    }
+
+    /// As [`retire`](Self::retire), for completions that are no plain successes.
+    #[cold]
+    #[inline] // so that it is compiled where it is called, by its name
+    fn retire_unusual(&mut self, completion: Completion<'_>) -> Result<Retired, RetireError> {
+        if !completion.is_recv() && completion.is_of(self.owner) {
+            return Err(RetireError::OtherDirection { opcode: completion.opcode() });
+        }
+        self.take(completion)
+    }
+
+    /// Retires the oldest request, which a completion of receives is of.
+    #[inline(always)]
+    fn take(&mut self, completion: Completion<'_>) -> Result<Retired, RetireError> {
         if !completion.is_of(self.owner) {
             return Err(other_queue(completion, self.qpn));
-        }
-        if !completion.is_recv() {
-            return Err(RetireError::OtherDirection { opcode: completion.opcode() });
         }
         if self.ci == self.pi {
             return Err(RetireError::NotOutstanding {
@@ -265,15 +285,16 @@ pub struct RecvRequest<'l, 'q> {
 impl RecvRequest<'_, '_> {
     #[inline(always)]
     fn data(mut self, sge: Sge) -> Result<Self, PostError> {
-        // As libmlx5 does: `byte_count` 0 would mean 2³¹ bytes.
-        if sge.len_bytes == 0 {
-            return Ok(self);
+        if !(1..=DataSeg::MAX_LEN_BYTES).contains(&sge.len_bytes) {
+            // As libmlx5 does: `byte_count` 0 would mean 2³¹ bytes.
+            return if sge.len_bytes == 0 { Ok(self) } else { Err(PostError::MessageTooLong) };
         }
-        if sge.len_bytes > DataSeg::MAX_LEN_BYTES {
-            return Err(PostError::MessageTooLong);
-        }
-        if self.n_sge >= self.list.queue.max_sge {
-            return Err(PostError::TooManySge);
+        if self.n_sge >= self.list.queue.n_used {
+            if self.n_sge >= self.list.queue.max_sge {
+                return Err(PostError::TooManySge);
+            }
+            // Now, since the request may be dropped and its segments stay.
+            self.list.queue.n_used = self.n_sge + 1;
         }
         self.push(sge.segment());
         Ok(self)
@@ -317,7 +338,8 @@ impl RecvRequest<'_, '_> {
     /// Ends the request: it is in the list now, and posted when the list is published.
     #[inline(always)]
     pub fn finish(mut self) {
-        if self.n_sge < self.list.queue.n_segments {
+        // Where no request has written, there is a terminator already.
+        if self.n_sge < self.list.queue.n_used {
             self.push(DataSeg::terminator());
         }
         let slot = (self.list.pi & self.list.queue.mask) as usize;

@@ -180,20 +180,17 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
     /// Adds one piece of local memory.
     #[inline(always)]
     fn data(mut self, sge: Sge) -> Result<Self, PostError> {
-        // As libmlx5 does: `byte_count` 0 would mean 2³¹ bytes.
-        if sge.len_bytes == 0 {
-            return Ok(self);
+        if sge.len_bytes.wrapping_sub(1) >= self.budget_bytes {
+            // As libmlx5 does: `byte_count` 0 would mean 2³¹ bytes.
+            return if sge.len_bytes == 0 { Ok(self) } else { Err(PostError::MessageTooLong) };
         }
-        let Some(budget_bytes) = self.budget_bytes.checked_sub(sge.len_bytes) else {
-            return Err(PostError::MessageTooLong);
-        };
         if self.ds - n_header::<T>(self.opcode) >= max_sge(self.opcode, self.list.queue.max_sge) {
             return Err(PostError::TooManySge);
         }
         if self.ds / 4 >= self.n_free {
             return Err(PostError::QueueFull);
         }
-        self.budget_bytes = budget_bytes;
+        self.budget_bytes -= sge.len_bytes;
         // The ring ends where a WQEBB does.
         if self.ds.is_multiple_of(4) && self.at == self.list.queue.ring_end {
             self.at = self.list.queue.ring;

@@ -86,7 +86,8 @@ pub struct SendLedgerEntry {
     pub(super) wr_id: u64,
     /// Free-running index of the first WQEBB: tells this lap's entry from an old one.
     pub(super) index: u32,
-    pub(super) n_wqebbs: u32,
+    /// And of the first after the request.
+    pub(super) end: u32,
 }
 
 /// What a send queue is made of.
@@ -121,8 +122,8 @@ pub struct SendQueue<T = Rc> {
     pub(super) mask: u32,
     /// Published WQEBBs, free-running.
     pub(super) pi: u32,
-    /// Retired WQEBBs, free-running.
-    ci: u32,
+    /// WQEBBs posted and not yet retired.
+    pub(super) n_outstanding: u32,
     /// WQEBBs that may be outstanding: the ring's, or 0 before `open`, when none are.
     capacity: u32,
     pub(super) qpn: Qpn,
@@ -154,7 +155,7 @@ impl<T: Transport> SendQueue<T> {
         let n_wqebbs = 1u32 << log_wq_size;
         for slot in 0..n_wqebbs as usize {
             // An index that no request at this slot will have.
-            let never = SendLedgerEntry { wr_id: 0, index: !(slot as u32), n_wqebbs: 1 };
+            let never = SendLedgerEntry { wr_id: 0, index: !(slot as u32), end: 0 };
             // SAFETY: the ledger has an entry for each WQEBB.
             unsafe { ledger.add(slot).write(never) };
         }
@@ -169,7 +170,7 @@ impl<T: Transport> SendQueue<T> {
             ledger: ledger.as_ptr(),
             mask: n_wqebbs - 1,
             pi: 0,
-            ci: 0,
+            n_outstanding: 0,
             capacity: 0,
             qpn,
             owner: Owner::qpn(qpn),
@@ -206,7 +207,7 @@ impl<T: Transport> SendQueue<T> {
     /// Empties the queue, as a move to RESET does on the device: counters and record are 0 again, and
     /// nothing is accepted before [`open`](Self::open). What was outstanding is forgotten.
     pub fn reset(&mut self) {
-        (self.pi, self.ci, self.capacity) = (0, 0, 0);
+        (self.pi, self.n_outstanding, self.capacity) = (0, 0, 0);
         self.record.write(0);
     }
 
@@ -259,7 +260,7 @@ impl<T: Transport> SendQueue<T> {
 
     /// WQEBBs posted and not yet retired.
     pub fn n_outstanding(&self) -> u32 {
-        self.pi.wrapping_sub(self.ci)
+        self.n_outstanding
     }
 
     /// Starts a list of requests. Nothing of it exists for the device before [`PostList::ring`].
@@ -274,7 +275,8 @@ impl<T: Transport> SendQueue<T> {
     /// ```
     #[inline(always)]
     pub fn post_list(&mut self) -> PostList<'_, T> {
-        PostList::new(self.pi, self.ci.wrapping_add(self.capacity), self)
+        // Nothing is outstanding before `open`, and never more than the capacity.
+        PostList::new(self.pi, self.capacity.wrapping_sub(self.n_outstanding), self)
     }
 
     /// Retires the request that `completion` is of and all before it, and gives back its `wr_id`.
@@ -285,24 +287,42 @@ impl<T: Transport> SendQueue<T> {
     /// A completion of another queue pair, of a receive, or of nothing outstanding; nothing changes then.
     #[inline]
     pub fn retire(&mut self, completion: &Completion<'_>) -> Result<Retired, RetireError> {
+        if !completion.is_plain_send() {
+            return self.retire_unusual(*completion);
+        }
+        self.take(*completion)
+    }
+
+    /// As [`retire`](Self::retire), for completions that are no plain successes: so that the others need not be asked twice
+    /// what they are.
+    #[cold]
+    #[inline] // so that it is compiled where it is called, by its name
+    fn retire_unusual(&mut self, completion: Completion<'_>) -> Result<Retired, RetireError> {
+        if !completion.is_send() && completion.is_of(self.owner) {
+            return Err(RetireError::OtherDirection { opcode: completion.opcode() });
+        }
+        self.take(completion)
+    }
+
+    /// Retires up to the request that a completion of sends is of.
+    #[inline(always)]
+    fn take(&mut self, completion: Completion<'_>) -> Result<Retired, RetireError> {
         if !completion.is_of(self.owner) {
             return Err(other_queue(completion, self.qpn));
-        }
-        if !completion.is_send() {
-            return Err(RetireError::OtherDirection { opcode: completion.opcode() });
         }
         let wqe_counter = completion.wqe_counter();
         let slot = u32::from(wqe_counter) & self.mask;
         // SAFETY: the slot is masked to the ledger.
         let entry = unsafe { *self.ledger.add(slot as usize) };
-        // The new `ci` comes from the ledger alone, not from the old one: successive retirements do not wait
-        // for each other. The tests beside it only have to be right.
-        let ci = entry.index.wrapping_add(entry.n_wqebbs);
-        let n_freed = ci.wrapping_sub(self.ci);
-        if entry.index as u16 != wqe_counter || n_freed.wrapping_sub(1) >= self.n_outstanding() {
-            return Err(RetireError::NotOutstanding { wqe_counter, ci: self.ci as u16, pi: self.pi as u16 });
+        // What is outstanding then comes from the ledger alone, not from what is now: successive retirements do not
+        // wait for each other. The tests beside it only have to be right.
+        let n_outstanding = self.pi.wrapping_sub(entry.end);
+        if entry.index as u16 != wqe_counter || n_outstanding >= self.n_outstanding {
+            let ci = self.pi.wrapping_sub(self.n_outstanding) as u16;
+            return Err(RetireError::NotOutstanding { wqe_counter, ci, pi: self.pi as u16 });
         }
-        self.ci = ci;
+        let n_freed = self.n_outstanding - n_outstanding;
+        self.n_outstanding = n_outstanding;
         Ok(Retired { wr_id: entry.wr_id, n_freed })
     }
 
@@ -319,12 +339,13 @@ impl<T: Transport> SendQueue<T> {
         if entry.index as u16 != wqe_counter {
             return None;
         }
-        for (i, line) in buffer.chunks_exact_mut(WQEBB_BYTES).take(entry.n_wqebbs as usize).enumerate() {
+        let n_wqebbs = entry.end.wrapping_sub(entry.index) as usize;
+        for (i, line) in buffer.chunks_exact_mut(WQEBB_BYTES).take(n_wqebbs).enumerate() {
             let at = ((slot as usize + i) & self.mask as usize) * WQEBB_BYTES;
             // SAFETY: a WQEBB of the ring, which the device only reads.
             unsafe { self.ring.add(at).copy_to_nonoverlapping(line.as_mut_ptr(), WQEBB_BYTES) };
         }
-        buffer.get(..entry.n_wqebbs as usize * WQEBB_BYTES)
+        buffer.get(..n_wqebbs * WQEBB_BYTES)
     }
 
     /// Why there is no room.
@@ -335,7 +356,7 @@ impl<T: Transport> SendQueue<T> {
 }
 
 #[cold]
-pub(super) fn other_queue(completion: &Completion<'_>, qpn: Qpn) -> RetireError {
+pub(super) fn other_queue(completion: Completion<'_>, qpn: Qpn) -> RetireError {
     match completion.qpn() == qpn {
         true => RetireError::FormerQueue { user_index: completion.user_index().get(), qpn: qpn.get() },
         false => RetireError::OtherQueue { completion_qpn: completion.qpn().get(), qpn: qpn.get() },
