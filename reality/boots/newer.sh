@@ -1,5 +1,5 @@
-# Our own driver on a newer kernel's vfio-pci, Linux 6.8's: by iommufd, both functions of a card; and in no-IOMMU mode, which
-# that kernel has too. Its mlx5_core before and after.
+# Our own driver on the vfio-pci of a newer kernel, if there is one (reality/build-newer): by iommufd, both functions of a card;
+# and in no-IOMMU mode. That kernel's mlx5_core before and after.
 if [ -s "$out/newer.gz" ] && [ -s "$out/vmlinux-newer" ]; then
     guest iommufd kernel=vmlinux-newer model=part=cx6,ports=2 checks="iommufd tests" images="newer mlx5 tests" memory_mib=2048 \
         breaks="CqOverrun ObjectInUse" qemu="-device intel-iommu,caching-mode=on,aw-bits=48" \
