@@ -52,6 +52,9 @@ pub(crate) struct Cq {
     arm_sn: u8,
     /// Arm word last seen.
     pub(crate) arm_seen: Option<u32>,
+    /// It was armed by a record that says what a record says before the first arm: whether software has armed it, and
+    /// counts the event, shows its next arm.
+    arm_is_guess: bool,
     pub(super) overrun: bool,
     moderation: Moderation,
     /// Counter when the last event was made.
@@ -124,6 +127,7 @@ impl Function {
             armed: Armed::No,
             arm_sn: 0,
             arm_seen: None,
+            arm_is_guess: false,
             overrun: false,
             moderation: Moderation::default(),
             notified: 0,
@@ -276,6 +280,9 @@ impl Function {
     pub(super) fn arm_cq(&mut self, number: u32, word: u32) {
         let Some(cq) = self.cqs.get_mut(number) else { return };
         cq.arm_seen = Some(word);
+        if std::mem::take(&mut cq.arm_is_guess) {
+            cq.arm_sn = CqArm::from_bytes(word.to_be_bytes()).cmd_sn();
+        }
         let arm = CqArm::from_bytes(word.to_be_bytes());
         // A repeated arm, from before an event that software has not seen yet.
         if arm.cmd_sn() != cq.arm_sn {
@@ -292,6 +299,14 @@ impl Function {
         cq.armed = if arm.cmd() && cq.armed != Armed::Any { Armed::Solicited } else { Armed::Any };
         if due {
             self.cq_event_due(number, false);
+        }
+    }
+
+    /// As [`arm_cq`](Self::arm_cq), by what the arm record says, since a doorbell on a plain page may have been overwritten.
+    pub(super) fn arm_cq_by_record(&mut self, number: u32, word: u32) {
+        self.arm_cq(number, word);
+        if let Some(cq) = self.cqs.get_mut(number) {
+            cq.arm_is_guess = word == 0;
         }
     }
 

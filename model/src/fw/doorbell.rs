@@ -141,7 +141,7 @@ impl Function {
             if let Ok(word) = self.dma.load_be32(cq.arm_record())
                 && seen != Some(word)
             {
-                self.arm_cq(number, word);
+                self.arm_cq_by_record(number, word);
             }
         }
     }
