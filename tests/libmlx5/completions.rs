@@ -266,7 +266,7 @@ fn meaning(wc: &Completion<'_>) -> Meaning {
         assert!(error.is_failure(), "{error}");
         assert_eq!(error.vendor_err, ErrorCqe::from_bytes(wc.to_bytes()).vendor_err_synd());
         return Meaning {
-            status: status(error.syndrome),
+            status: fixture::wc_status(error.syndrome),
             vendor_err: Some(u32::from(error.vendor_err)),
             qp_num,
             ..Meaning::default()
@@ -292,25 +292,5 @@ fn meaning(wc: &Completion<'_>) -> Meaning {
         invalidated_rkey: wc.invalidated_rkey().map(|rkey| rkey.get()),
         qp_num,
         from,
-    }
-}
-
-/// `enum ibv_wc_status` of a syndrome.
-fn status(syndrome: CqeSyndrome) -> u32 {
-    match syndrome {
-        CqeSyndrome::LOCAL_LENGTH_ERR => 1,
-        CqeSyndrome::LOCAL_QP_OP_ERR => 2,
-        CqeSyndrome::LOCAL_PROT_ERR => 4,
-        CqeSyndrome::WR_FLUSH_ERR => 5,
-        CqeSyndrome::MW_BIND_ERR => 6,
-        CqeSyndrome::BAD_RESP_ERR => 7,
-        CqeSyndrome::LOCAL_ACCESS_ERR => 8,
-        CqeSyndrome::REMOTE_INVAL_REQ_ERR => 9,
-        CqeSyndrome::REMOTE_ACCESS_ERR => 10,
-        CqeSyndrome::REMOTE_OP_ERR => 11,
-        CqeSyndrome::TRANSPORT_RETRY_EXC_ERR => 12,
-        CqeSyndrome::RNR_RETRY_EXC_ERR => 13,
-        CqeSyndrome::REMOTE_ABORTED_ERR => 16,
-        _ => 21,
     }
 }

@@ -4,7 +4,6 @@ use crate::{
     Answer,
     card::StandIn,
     complain, descriptor, give,
-    group::Group,
     host::Translation,
     ioctls::*,
     physical::{self, HUGE_PAGE_BYTES},
@@ -62,11 +61,6 @@ impl Container {
         self.iommu.store(0, Ordering::Relaxed);
         self.dma.clear();
     }
-}
-
-/// The container of a group, if that is in no-IOMMU mode.
-fn physical_container((index, group): (usize, &Group)) -> Option<(usize, &Arc<Container>)> {
-    group.container.as_ref().filter(|container| container.is_physical()).map(|container| (index, container))
 }
 
 fn errno(error: MapError) -> c_int {
@@ -144,30 +138,33 @@ impl StandIn {
 
     /// Huge pages are there from now on, with these physical addresses: functions in no-IOMMU mode reach them.
     pub(crate) fn memory_came(&self, pages: &[(u64, NonNull<u8>)]) {
-        let groups = self.groups();
-        for (index, container) in groups.iter().enumerate().filter_map(physical_container) {
-            let members = self.members(index).iter().map(|device| device.function.dma());
-            for map in [&container.dma].into_iter().chain(members) {
-                for &(address, memory) in pages {
-                    // SAFETY: the page stays until it is unmapped, and `memory_went` is called then. Two groups of one
-                    // container come here with the same pages: the second finds them there.
-                    let _ = unsafe { map.map(address, memory, HUGE_PAGE_BYTES as u64, true) };
-                }
+        self.for_physical(|map| {
+            for &(address, memory) in pages {
+                // SAFETY: the page stays until it is unmapped, and `memory_went` is called then. Two groups of one
+                // container come here with the same pages: the second finds them there.
+                let _ = unsafe { map.map(address, memory, HUGE_PAGE_BYTES as u64, true) };
             }
-        }
+        });
     }
 
     /// Huge pages of these physical addresses are gone.
     pub(crate) fn memory_went(&self, pages: &[u64]) {
-        let groups = self.groups();
-        for (index, container) in groups.iter().enumerate().filter_map(physical_container) {
-            let members = self.members(index).iter().map(|device| device.function.dma());
-            for map in [&container.dma].into_iter().chain(members) {
-                for &address in pages {
-                    // Not there any more if two groups share the container.
-                    let _ = map.unmap(address, HUGE_PAGE_BYTES as u64);
-                }
+        self.for_physical(|map| {
+            for &address in pages {
+                // Not there any more if two groups share the container.
+                let _ = map.unmap(address, HUGE_PAGE_BYTES as u64);
             }
+        });
+    }
+
+    /// Does something to the memory of each container in no-IOMMU mode, and to that of its functions.
+    fn for_physical(&self, act: impl Fn(&DmaMap)) {
+        for (index, group) in self.groups().iter().enumerate() {
+            let Some(container) = group.container.as_ref().filter(|container| container.is_physical()) else {
+                continue;
+            };
+            act(&container.dma);
+            self.members(index).iter().for_each(|device| act(device.function.dma()));
         }
     }
 

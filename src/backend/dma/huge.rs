@@ -1,18 +1,24 @@
 //! Huge pages, and parts of them. Their physical addresses stay as they are: the kernel neither swaps nor compacts them.
 
-use super::{HUGE_PAGE_BYTES, IovaAllocator, PAGE_BYTES};
-use crate::{Error, Result};
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use super::{
+    HUGE_PAGE_BYTES, IovaAllocator, PAGE_BYTES, PageSize,
+    memory::{self, Mapped},
+};
+use crate::Result;
+use memmap2::{MmapOptions, MmapRaw};
 use std::{
     io,
     ptr::NonNull,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+/// How huge pages are mapped.
+type How = fn(&MmapOptions, usize) -> io::Result<Mapped>;
+
 /// Huge pages of 2 MiB that this process holds, taken from the system as they are needed.
 #[derive(Debug)]
 pub(super) struct HugePool {
-    map: fn(usize) -> io::Result<MmapRaw>,
+    how: How,
     chunks: Mutex<Vec<Chunk>>,
 }
 
@@ -31,21 +37,14 @@ pub(super) struct HugePart {
     len_bytes: u64,
 }
 
-/// Zeroed huge pages that are there from now on.
-fn map(len_bytes: usize) -> io::Result<MmapRaw> {
-    let mut options = MmapOptions::new();
-    options.len(len_bytes).huge(Some(HUGE_PAGE_BYTES.ilog2() as u8)).populate();
-    Ok(MmapRaw::from(options.map_anon()?))
-}
-
 impl HugePool {
     pub(super) fn new() -> Arc<Self> {
-        Self::of(map)
+        Self::of(memory::anonymous)
     }
 
-    /// A pool of what `map` gives: memory that starts at a multiple of 2 MiB.
-    pub(super) fn of(map: fn(usize) -> io::Result<MmapRaw>) -> Arc<Self> {
-        Arc::new(Self { map, chunks: Mutex::default() })
+    /// A pool of what `how` maps: memory in which as many huge pages fit as are asked for.
+    pub(super) fn of(how: How) -> Arc<Self> {
+        Arc::new(Self { how, chunks: Mutex::default() })
     }
 
     fn chunks(&self) -> MutexGuard<'_, Vec<Chunk>> {
@@ -54,10 +53,7 @@ impl HugePool {
 
     /// Zeroed pages of 4 KiB that hold nothing else, at a multiple of `align_bytes`, a power of two up to 2 MiB.
     pub(super) fn alloc(self: &Arc<Self>, len_bytes: usize, align_bytes: usize) -> Result<HugePart> {
-        let most_bytes = isize::MAX as usize - HUGE_PAGE_BYTES;
-        if len_bytes == 0 || len_bytes > most_bytes {
-            return Err(Error::invalid(format!("memory of {len_bytes} bytes: give 1 to {most_bytes} bytes")));
-        }
+        memory::check_len(len_bytes, HUGE_PAGE_BYTES)?;
         let (n_bytes, align_bytes) = (len_bytes.next_multiple_of(PAGE_BYTES) as u64, align_bytes as u64);
         let mut chunks = self.chunks();
         let fit = |chunk: &mut Chunk| {
@@ -66,7 +62,7 @@ impl HugePool {
         let (start, chunk) = match chunks.iter_mut().find_map(fit) {
             Some(found) => found,
             None => {
-                let mut chunk = self.chunk(len_bytes.next_multiple_of(HUGE_PAGE_BYTES))?;
+                let mut chunk = self.chunk(len_bytes)?;
                 let start = chunk.free.alloc(n_bytes, align_bytes, 0)?;
                 let base = chunk.map.as_mut_ptr();
                 chunks.push(chunk);
@@ -75,6 +71,7 @@ impl HugePool {
         };
         drop(chunks);
         let base = chunk.with_addr(start as usize);
+        // Before anybody asks where the pages are: now they are there.
         // SAFETY: inside the chunk, and nobody else's; a chunk lives as long as its pool.
         unsafe { base.write_bytes(0, n_bytes as usize) };
         // A mapping is never at address 0.
@@ -83,12 +80,7 @@ impl HugePool {
     }
 
     fn chunk(&self, len_bytes: usize) -> Result<Chunk> {
-        let map = (self.map)(len_bytes).map_err(|source| {
-            let n = len_bytes / HUGE_PAGE_BYTES;
-            let text = format!("taking {n} huge pages of 2 MiB (reserve them with sysctl vm.nr_hugepages)");
-            Error::os(text, source)
-        })?;
-        map.advise(Advice::DontFork).map_err(|source| Error::os("keeping memory out of forks", source))?;
+        let (map, _) = memory::map(len_bytes, PageSize::Huge2M, self.how)?;
         let first = map.as_mut_ptr().addr() as u64;
         let last = first + (map.len() as u64 - 1);
         Ok(Chunk { map, free: IovaAllocator::new(&[first..=last]) })

@@ -1,7 +1,7 @@
 //! Memory that the device reaches, and where it comes from.
 
 use super::{
-    PAGE_BYTES, PageSize,
+    HUGE_PAGE_BYTES, PAGE_BYTES, PageSize,
     huge::{HugePart, HugePool},
 };
 use crate::{Error, Result, doorbell};
@@ -42,10 +42,58 @@ unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
 
+/// Memory that was mapped, and the file that it is of.
+pub(super) type Mapped = (MmapRaw, Option<File>);
+
+/// Memory of no file.
+pub(super) fn anonymous(options: &MmapOptions, _: usize) -> io::Result<Mapped> {
+    Ok((MmapRaw::from(options.map_anon()?), None))
+}
+
+/// Refuses sizes that there cannot be.
+pub(super) fn check_len(len_bytes: usize, page_bytes: usize) -> Result<()> {
+    let most_bytes = isize::MAX as usize - page_bytes;
+    if (1..=most_bytes).contains(&len_bytes) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("memory of {len_bytes} bytes: give 1 to {most_bytes} bytes")))
+}
+
+/// Maps pages that `len_bytes` fit in, as `how` does it, given their size.
+pub(super) fn map(
+    len_bytes: usize,
+    page_size: PageSize,
+    how: impl FnOnce(&MmapOptions, usize) -> io::Result<Mapped>,
+) -> Result<Mapped> {
+    let page_bytes = if page_size == PageSize::Huge2M { HUGE_PAGE_BYTES } else { PAGE_BYTES };
+    check_len(len_bytes, page_bytes)?;
+    let map_bytes = len_bytes.next_multiple_of(page_bytes);
+    let mut options = MmapOptions::new();
+    options.len(map_bytes);
+    if page_size == PageSize::Huge2M {
+        options.huge(Some(HUGE_PAGE_BYTES.ilog2() as u8));
+    }
+    let mapped = how(&options, map_bytes).map_err(|source| {
+        let pages = match page_size {
+            PageSize::Default => String::new(),
+            PageSize::Huge2M => format!(
+                " on {} huge pages of 2 MiB (reserve them with sysctl vm.nr_hugepages)",
+                map_bytes / page_bytes
+            ),
+        };
+        Error::os(format!("mapping {map_bytes} bytes{pages}"), source)
+    })?;
+    // A fork would otherwise move pages away from under the device: on the next write, whichever process
+    // writes first gets a copy.
+    let kept = mapped.0.advise(Advice::DontFork);
+    kept.map_err(|source| Error::os("keeping memory out of forks", source))?;
+    Ok(mapped)
+}
+
 impl HostMemory {
     /// Zeroed memory of `len_bytes`, in pages that hold nothing else.
     pub fn alloc(len_bytes: usize, page_size: PageSize) -> Result<Arc<Self>> {
-        Self::map(len_bytes, page_size, |options, _| Ok((MmapRaw::from(options.map_anon()?), None)))
+        Self::map(len_bytes, page_size, anonymous)
     }
 
     /// The same, as the memory of a file without a name: another process that is sent the file can map it. It
@@ -83,34 +131,9 @@ impl HostMemory {
     fn map(
         len_bytes: usize,
         page_size: PageSize,
-        map: impl FnOnce(&MmapOptions, usize) -> io::Result<(MmapRaw, Option<File>)>,
+        how: impl FnOnce(&MmapOptions, usize) -> io::Result<Mapped>,
     ) -> Result<Arc<Self>> {
-        let page_bytes = if page_size == PageSize::Huge2M { 2 << 20 } else { PAGE_BYTES };
-        if len_bytes == 0 || len_bytes > isize::MAX as usize - page_bytes {
-            return Err(Error::invalid(format!(
-                "memory of {len_bytes} bytes: give 1 to {} bytes",
-                isize::MAX as usize - page_bytes
-            )));
-        }
-        let map_bytes = len_bytes.next_multiple_of(page_bytes);
-        let mut options = MmapOptions::new();
-        options.len(map_bytes);
-        if page_size == PageSize::Huge2M {
-            options.huge(Some(21)); // log2 of 2 MiB
-        }
-        let (map, file) = map(&options, map_bytes).map_err(|source| {
-            let pages = match page_size {
-                PageSize::Default => String::new(),
-                PageSize::Huge2M => format!(
-                    " on {} huge pages of 2 MiB (reserve them with sysctl vm.nr_hugepages)",
-                    map_bytes / page_bytes
-                ),
-            };
-            Error::os(format!("mapping {map_bytes} bytes{pages}"), source)
-        })?;
-        // A fork would otherwise move pages away from under the device: on the next write, whichever process
-        // writes first gets a copy.
-        map.advise(Advice::DontFork).map_err(|source| Error::os("keeping memory out of forks", source))?;
+        let (map, file) = map(len_bytes, page_size, how)?;
         // A mapping is never at address 0.
         let base = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling());
         Ok(Arc::new(Self { base, len_bytes, file, _owner: Owner::Mapping { _map: map } }))

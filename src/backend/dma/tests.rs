@@ -1,16 +1,17 @@
 use super::{
     Addresses, DmaRegion, DmaSpace, HUGE_PAGE_BYTES, HostMemory, HugePool, PAGE_BYTES, PageSize, Place,
+    memory::{Mapped, anonymous},
 };
 use crate::backend::pci::fake::FakeFunction;
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::MmapOptions;
 use std::{io, ptr::NonNull, sync::Arc};
 
 /// The system's usual pages in place of huge ones, and more of them, so that a whole huge page would fit.
-fn usual_pages(len_bytes: usize) -> io::Result<MmapRaw> {
-    Ok(MmapRaw::from(MmapOptions::new().len(len_bytes + HUGE_PAGE_BYTES).map_anon()?))
+fn usual_pages(_: &MmapOptions, len_bytes: usize) -> io::Result<Mapped> {
+    anonymous(MmapOptions::new().len(len_bytes + HUGE_PAGE_BYTES), 0)
 }
 
-fn none_left(_: usize) -> io::Result<MmapRaw> {
+fn none_left(_: &MmapOptions, _: usize) -> io::Result<Mapped> {
     Err(io::ErrorKind::OutOfMemory.into())
 }
 
