@@ -37,6 +37,15 @@ enum Armed {
     Solicited,
 }
 
+/// A record of zeros reads the same before the first arm and after it, so whether software armed may be a guess.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstArm {
+    Known,
+    Guessed,
+    /// The first arm came again after the guess had its event, and was taken: software may count an event more.
+    Again,
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
@@ -52,9 +61,7 @@ pub(crate) struct Cq {
     arm_sn: u8,
     /// Arm word last seen.
     pub(crate) arm_seen: Option<u32>,
-    /// It was armed by a record that says what a record says before the first arm: whether software has armed it, and
-    /// counts the event, shows its next arm.
-    arm_is_guess: bool,
+    first_arm: FirstArm,
     pub(super) overrun: bool,
     moderation: Moderation,
     /// Counter when the last event was made.
@@ -127,7 +134,7 @@ impl Function {
             armed: Armed::No,
             arm_sn: 0,
             arm_seen: None,
-            arm_is_guess: false,
+            first_arm: FirstArm::Known,
             overrun: false,
             moderation: Moderation::default(),
             notified: 0,
@@ -280,13 +287,19 @@ impl Function {
     pub(super) fn arm_cq(&mut self, number: u32, word: u32) {
         let Some(cq) = self.cqs.get_mut(number) else { return };
         cq.arm_seen = Some(word);
-        if std::mem::take(&mut cq.arm_is_guess) {
-            cq.arm_sn = CqArm::from_bytes(word.to_be_bytes()).cmd_sn();
-        }
         let arm = CqArm::from_bytes(word.to_be_bytes());
-        // A repeated arm, from before an event that software has not seen yet.
-        if arm.cmd_sn() != cq.arm_sn {
-            return;
+        let ahead = arm.cmd_sn().wrapping_sub(cq.arm_sn) & 3;
+        match (ahead, cq.first_arm) {
+            (0, FirstArm::Guessed) if arm.cmd_sn() != 0 => cq.first_arm = FirstArm::Known,
+            (0, _) => {}
+            // The guess had its event, and software has not counted it, or not yet.
+            (3, FirstArm::Guessed) if arm.cmd_sn() == 0 => {
+                (cq.arm_sn, cq.first_arm) = (0, FirstArm::Again);
+            }
+            // It has now.
+            (1, FirstArm::Again) => (cq.arm_sn, cq.first_arm) = (arm.cmd_sn(), FirstArm::Known),
+            // A repeated arm, from before an event that software has not seen yet.
+            _ => return,
         }
         let is_after = |counter: u32, other: u32| {
             (1..=COUNTER_MASK / 2).contains(&(counter.wrapping_sub(other) & COUNTER_MASK))
@@ -304,10 +317,13 @@ impl Function {
 
     /// As [`arm_cq`](Self::arm_cq), by what the arm record says, since a doorbell on a plain page may have been overwritten.
     pub(super) fn arm_cq_by_record(&mut self, number: u32, word: u32) {
-        self.arm_cq(number, word);
-        if let Some(cq) = self.cqs.get_mut(number) {
-            cq.arm_is_guess = word == 0;
+        if let Some(cq) = self.cqs.get_mut(number)
+            && cq.arm_seen.is_none()
+            && word == 0
+        {
+            cq.first_arm = FirstArm::Guessed;
         }
+        self.arm_cq(number, word);
     }
 
     /// Numbers of the CQs on a UAR page.

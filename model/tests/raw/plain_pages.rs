@@ -116,6 +116,107 @@ fn event_queues_that_overwrite_each_others_doorbell_go_on() {
     rig.model.assert_clean();
 }
 
+/// A completion queue whose software sleeps.
+struct Sleeper {
+    cq: Cq,
+    qp: Qp,
+    arm_sn: u32,
+    n_woken: u32,
+}
+
+impl Sleeper {
+    /// Not waited for: the next arm on the page may overwrite the doorbell.
+    fn arm(&self, rig: &Rig, page: &Page) {
+        let word = self.arm_sn << 28 | (self.cq.ci & 0xff_ffff);
+        rig.write(self.cq.record + 4, &word.to_be_bytes());
+        page.store64(CQ_ARM, (u64::from(word) << 32 | u64::from(self.cq.number)).to_be_bytes());
+    }
+}
+
+/// Completion queues share one register, and the record of one never armed reads like that of a first arm. Whatever the
+/// order of arms, completions and events: who has counted all events, polled and armed is woken by the next completion.
+#[test]
+fn completion_queues_that_overwrite_each_others_doorbell_wake_their_software() {
+    for seed in 0..300 {
+        completion_queues_wake(seed);
+    }
+}
+
+#[track_caller]
+fn completion_queues_wake(seed: u64) {
+    const EQ_LOG: u32 = 8;
+    let mut rig = Rig::new("bar=mapped,drive=step");
+    rig.bring_up();
+    let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
+    let (eqn, eq) = rig.create_eq(uar, EQ_LOG, 0, 0);
+    let (mac, gid) = (rig.mac(), rig.set_gid());
+    let mut sleepers = [(); 3].map(|()| {
+        let cq = rig.create_cq(uar, 4, eqn);
+        let qp = rig.create_qp(pd, uar, &cq, 4);
+        rig.connect(&qp, qp.number, mac, gid);
+        Sleeper { cq, qp, arm_sn: 0, n_woken: 0 }
+    });
+    let page = rig.map_uar(uar);
+    let mut n_events = 0;
+    let mut count_events = |sleepers: &mut [Sleeper], most: usize| {
+        for _ in 0..most {
+            let eqe = rig.read(eq + u64::from(n_events % (1 << EQ_LOG)) * 64, 64);
+            if u32::from(eqe[63] & 1) != n_events >> EQ_LOG & 1 {
+                break;
+            }
+            n_events += 1;
+            let cqn = u32::from_be_bytes(eqe[0x38..0x3c].try_into().unwrap());
+            let woken = sleepers
+                .iter_mut()
+                .find(|sleeper| sleeper.cq.number == cqn)
+                .expect("an event of one of ours");
+            (woken.arm_sn, woken.n_woken) = ((woken.arm_sn + 1) & 3, woken.n_woken + 1);
+            page.store32(EQ_NOARM, eq_doorbell(eqn, n_events));
+        }
+    };
+    let mut state = seed;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) % below
+    };
+    for _ in 0..40 {
+        let sleeper = &mut sleepers[random(3) as usize];
+        match random(5) {
+            0 | 1 => sleeper.arm(&rig, &page),
+            2 => {
+                let doorbell = sleeper.qp.nop(&rig);
+                page.ring(doorbell);
+                settle(&rig);
+                if random(2) == 0 {
+                    sleeper.cq.poll(&rig, true).expect("the completion");
+                }
+            }
+            3 => count_events(&mut sleepers, random(3) as usize),
+            _ => settle(&rig),
+        }
+        for sleeper in &mut sleepers {
+            while sleeper.qp.pi.wrapping_sub(sleeper.cq.ci as u16) > 8
+                && sleeper.cq.poll(&rig, true).is_some()
+            {}
+        }
+    }
+    for at in 0..sleepers.len() {
+        settle(&rig);
+        count_events(&mut sleepers, usize::MAX);
+        let sleeper = &mut sleepers[at];
+        while sleeper.cq.poll(&rig, true).is_some() {}
+        sleeper.arm(&rig, &page);
+        settle(&rig);
+        let n_woken = sleeper.n_woken;
+        let doorbell = sleeper.qp.nop(&rig);
+        page.ring(doorbell);
+        settle(&rig);
+        count_events(&mut sleepers, usize::MAX);
+        assert!(sleepers[at].n_woken > n_woken, "seed {seed}: completion queue {at} sleeps for ever");
+    }
+    rig.model.assert_clean();
+}
+
 /// Alone on its page a queue that is full is full, but not while a doorbell waits to be seen.
 #[test]
 fn an_event_queue_alone_on_a_plain_page_overruns() {
