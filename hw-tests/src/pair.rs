@@ -133,6 +133,19 @@ impl<T: Transport> End<T> {
         }
     }
 
+    /// Sleeps until completion `n`, of which an event must tell: one found when the wait is over is a lost wake-up.
+    pub(crate) fn wakes(&mut self, n: u64) -> Outcome {
+        let start = Instant::now();
+        let came = self.cq.wait(DEADLINE)?;
+        if start.elapsed() < DEADLINE {
+            return Ok(());
+        }
+        fail(match came {
+            true => format!("completion {n} came, and no event told of it within {DEADLINE:?}"),
+            false => format!("completion {n} did not come within {DEADLINE:?}"),
+        })
+    }
+
     /// The next completion, which must be an error of this kind.
     pub(crate) fn fails(&mut self, syndrome: CqeSyndrome) -> Outcome {
         match self.done()?.error {

@@ -3,7 +3,7 @@
 use crate::{
     bench::Bench,
     outcome::{Outcome, fail},
-    pair::{DEADLINE, MEMORY_BYTES, Setup, bytes, pair},
+    pair::{MEMORY_BYTES, Setup, bytes, pair},
 };
 use mlx5_direct::{
     QpInit,
@@ -192,9 +192,7 @@ pub(super) fn event(bench: &Bench) -> Outcome {
             return fail(format!("woke before message {n}"));
         }
         a.post(|list, _| Ok(list.send(n, Flags::SIGNALED)?.inline(b"wake")?.finish()))?;
-        if !b.cq.wait(DEADLINE)? {
-            return fail(format!("message {n} did not wake within {DEADLINE:?}"));
-        }
+        b.wakes(n)?;
         b.completes(n)?;
         a.completes(n)?;
     }
