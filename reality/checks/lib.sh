@@ -28,7 +28,8 @@ seconds() { cut -d. -f1 /proc/uptime; }
 
 # Waits for a command to succeed, 20 s at most.
 until_ok() {
-    give_up=$(($(seconds) + 20))
+    # One may wait in another.
+    local give_up=$(($(seconds) + 20))
     until "$@"; do
         [ "$(seconds)" -lt $give_up ] || return 1
         usleep 50000
@@ -110,10 +111,18 @@ back_again() { until_ok has_netdev && link_up && until_ok port_active; }
 # What two netdevs count, A and B: `count_from` makes it 0, `counted SIDE NAME` reads it, `count_now` brings it up to date.
 # netdevs A B: which they are, as commands of ethtool: "ethtool -S eth0".
 netdevs() { read_a=$1 read_b=$2; }
-count_now() { $read_a >/tmp/count.a && $read_b >/tmp/count.b; }
+read_both() { $read_a >"/tmp/count.a$1" && $read_b >"/tmp/count.b$1"; }
+# They are read one after the other, and the kernel may send a frame of its own in between: read until they stand still.
+stand_still() { read_both .first && read_both "" && cmp -s /tmp/count.a.first /tmp/count.a && cmp -s /tmp/count.b.first /tmp/count.b; }
+count_now() { until_ok stand_still; }
 count_from() { count_now && cp /tmp/count.a /tmp/count.a.before && cp /tmp/count.b /tmp/count.b.before; }
 counter() { sed -n "s/^ *$2: //p" "/tmp/count.$1"; }
-counted() { echo $(($(counter "$1" "$2") - $(counter "$1.before" "$2"))); }
+# Of one name, or the sum of several: NAME+NAME.
+counted() {
+    total=0
+    for one in $(echo "$2" | tr + ' '); do total=$((total + $(counter "$1" "$one") - $(counter "$1.before" "$one"))); done
+    echo $total
+}
 # counted_alike AT-LEAST A-NAME B-NAME…: each thing that A counts is counted by B as well, and so often.
 counted_alike() {
     at_least=$1

@@ -1,7 +1,13 @@
 //! A frame from the wire, or from a send queue here, to receive queues: steering, TIR, RQ, CQE.
 #![forbid(unsafe_code)]
 
-use super::{Function, host::FunctionHost, rq::Rq, tir::Spread, wq::WqState};
+use super::{
+    Function,
+    host::FunctionHost,
+    rq::Rq,
+    tir::{Spread, Tir},
+    wq::WqState,
+};
 use crate::{
     eth::{self, Hash, Headers, L4, Transport, checksum::Verdict},
     exec::{Counter, Host, Need, Right, Wake},
@@ -66,16 +72,20 @@ impl Function {
         let headers = Headers::of(frame);
         let verdict = eth::checksum::check(frame, &headers);
         let fields = eth::fields(frame, &headers, &verdict);
-        let targets = self.steering.steer(&fields, frame.len());
-        self.count_steered(frame, !targets.is_empty());
+        let mut targets = self.steering.steer(&fields, frame.len());
+        if let Some(domain) = from {
+            // The port's own multicasts come by here too: not received, nor missed, if nobody wants them.
+            let takes = |tir: &Tir| tir.takes_own(domain, eth::is_multicast(frame));
+            targets.retain(|target| self.tirs.get(target.tir).is_some_and(takes));
+        }
+        if from.is_none() || !targets.is_empty() {
+            self.count_steered(frame, !targets.is_empty());
+        }
         if targets.is_empty() {
             self.record(Kind::Note, &[], || "frame dropped: no flow entry takes it".into());
         }
         for target in targets {
             let Some(tir) = self.tirs.get(target.tir) else { continue };
-            if from.is_some_and(|domain| !tir.takes_own(domain, eth::is_multicast(frame))) {
-                continue;
-            }
             let mut arrival =
                 Arrival { frame, headers, verdict, hash: Hash::default(), flow_tag: target.flow_tag };
             let number = match tir.spread() {
