@@ -6,7 +6,9 @@ use super::{
 };
 use crate::{
     mlx5::{context::Mkc, ids::Lkey},
-    wqe::{AtomicSeg, CtrlSeg, InlineSeg, MkeyMask, RaddrSeg, SEGMENT_BYTES, SendOpcode, UmrCtrlSeg},
+    wqe::{
+        AtomicSeg, CtrlSeg, InlineSeg, MkeyMask, RaddrSeg, SEGMENT_BYTES, SendOpcode, UmrCtrlSeg, WQEBB_BYTES,
+    },
 };
 use core::{arch::asm, marker::PhantomData, ops::Range};
 
@@ -217,16 +219,19 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
         if ds.div_ceil(4) > self.n_free {
             return Err(PostError::QueueFull);
         }
-        let ring_end = self.list.queue.ring_end;
+        let offset =
+            self.ds as usize * SEGMENT_BYTES + InlineSeg::HEADER_BYTES + self.n_inline_bytes as usize;
         if self.n_inline_bytes == 0 {
             // The header is written last, when the length is known.
             self.at = self.inline_header().wrapping_add(InlineSeg::HEADER_BYTES);
         }
-        let before_end = ring_end.addr() - self.at.addr();
+        // In the first WQEBB nothing wraps. Short data are there, and where their length is known so is this.
+        let in_first = offset + data.len() <= WQEBB_BYTES;
+        let before_end = self.list.queue.ring_end.addr() - self.at.addr();
         // SAFETY: the segments up to `ds` lie in free WQEBBs, and the data in these segments; where they do
         // not end before the ring does, they go on at its start.
         self.at = unsafe {
-            if data.len() <= before_end {
+            if in_first || data.len() <= before_end {
                 copy_inline(self.at, data);
                 self.at.add(data.len())
             } else {
