@@ -40,6 +40,8 @@ pub mod host;
 #[cfg(feature = "std")]
 mod mr;
 #[cfg(feature = "std")]
+mod mw;
+#[cfg(feature = "std")]
 mod pd;
 #[cfg(feature = "std")]
 mod qp;
@@ -52,6 +54,7 @@ pub use {
     cq::{CompChannel, Cq, CqAttr, Events},
     error::{Error, Gone, Result},
     mr::{Mr, RawMr},
+    mw::Mw,
     pd::Pd,
     qp::{Connection, Qp, QpInit, UcQp, UdQp},
 };

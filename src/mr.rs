@@ -21,6 +21,7 @@ pub(crate) struct Registration {
     pd: Pd,
     memory: Arc<HostMemory>,
     keys: Keys,
+    access: Access,
 }
 
 impl Registration {
@@ -28,7 +29,7 @@ impl Registration {
         access.check_mr()?;
         let params = MrParams { pd: pd.pdn(), memory: Arc::clone(&memory), access, start_addr: None };
         let keys = pd.context().control().reg_mr(&params)?;
-        Ok(Arc::new(Self { pd: pd.clone(), memory, keys }))
+        Ok(Arc::new(Self { pd: pd.clone(), memory, keys, access }))
     }
 
     /// Address by which requests name byte 0.
@@ -42,6 +43,10 @@ impl Registration {
 
     pub(crate) fn pd(&self) -> &Pd {
         &self.pd
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.access
     }
 }
 

@@ -215,7 +215,7 @@ fn b3_mr_bad_flags() {
         (Access::REMOTE_WRITE, "LOCAL_WRITE"),
         (Access::REMOTE_ATOMIC, "LOCAL_WRITE"),
         (Access::REMOTE_WRITE | Access::REMOTE_READ, "LOCAL_WRITE"),
-        (Access(1 << 4), "0x10"),
+        (Access(1 << 5), "0x20"),
         (ALL | Access(1 << 31), "0x80000000"),
         (Access(1 << 7), "0x80"),
     ] {

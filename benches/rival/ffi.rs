@@ -70,6 +70,7 @@ pub const IBV_WR_RDMA_READ: u32 = 4;
 pub const IBV_WR_ATOMIC_CMP_AND_SWP: u32 = 5;
 pub const IBV_WR_ATOMIC_FETCH_AND_ADD: u32 = 6;
 pub const IBV_WR_LOCAL_INV: u32 = 7;
+pub const IBV_WR_BIND_MW: u32 = 8;
 pub const IBV_WR_SEND_WITH_INV: u32 = 9;
 
 pub const IBV_SEND_FENCE: u32 = 1;
@@ -84,10 +85,11 @@ pub const IBV_QPT_XRC_SEND: c_int = 9;
 
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
-/// `IBV_QP_EX_WITH_…` of all of RC but TSO and memory windows.
-pub const RC_OPS: u64 = 0xff | 1 << 9;
+pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
+/// `IBV_QP_EX_WITH_…` of all of RC.
+pub const RC_OPS: u64 = 0xff | IBV_QP_EX_WITH_BIND_MW | 1 << 9;
 /// The same of UC.
-pub const UC_OPS: u64 = 0xf | 1 << 7 | 1 << 9;
+pub const UC_OPS: u64 = 0xf | 1 << 7 | IBV_QP_EX_WITH_BIND_MW | 1 << 9;
 /// The same of UD.
 pub const UD_OPS: u64 = 1 << 2 | 1 << 3;
 
@@ -145,7 +147,7 @@ pub struct IbvQpEx {
     pub wr_flags: u32,
     pub wr_atomic_cmp_swp: unsafe extern "C" fn(*mut Self, u32, u64, u64, u64),
     pub wr_atomic_fetch_add: unsafe extern "C" fn(*mut Self, u32, u64, u64),
-    _wr_bind_mw: usize,
+    pub wr_bind_mw: unsafe extern "C" fn(*mut Self, *mut IbvMw, u32, *const IbvMwBindInfo),
     pub wr_local_inv: unsafe extern "C" fn(*mut Self, u32),
     pub wr_rdma_read: SetRemote,
     pub wr_rdma_write: SetRemote,
@@ -164,6 +166,20 @@ pub struct IbvQpEx {
     pub wr_complete: unsafe extern "C" fn(*mut Self) -> c_int,
     pub wr_abort: Setter,
 }
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct IbvMwBindInfo {
+    pub mr: *mut IbvMr,
+    pub addr: u64,
+    pub length: u64,
+    pub mw_access_flags: u32,
+}
+
+pub const IBV_ACCESS_REMOTE_WRITE: u32 = 1 << 1;
+pub const IBV_ACCESS_REMOTE_READ: u32 = 1 << 2;
+pub const IBV_ACCESS_REMOTE_ATOMIC: u32 = 1 << 3;
+pub const IBV_ACCESS_ZERO_BASED: u32 = 1 << 5;
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

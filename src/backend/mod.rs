@@ -23,7 +23,7 @@ pub use uar::{Register, UarPage};
 
 use crate::{
     Result,
-    mlx5::ids::{Cqn, Lkey, Pdn, Qpn},
+    mlx5::ids::{Cqn, Lkey, Pdn, Qpn, Rkey},
     wqe::AvSeg,
 };
 use dma::{HostMemory, PageSize};
@@ -83,6 +83,13 @@ pub trait Control: Send + Sync + fmt::Debug {
 
     /// Ends a registration. The keys are invalid when it returns.
     fn dereg_mr(&self, lkey: Lkey) -> Result<()>;
+
+    /// Makes a memory window of type 2. It opens nothing before a queue pair of the domain
+    /// [binds](crate::queue::PostList::bind_mw) it. The low byte of its key is the user's.
+    fn alloc_mw(&self, pd: Pdn) -> Result<Rkey>;
+
+    /// Ends a memory window, bound or not, by the key with which it was made.
+    fn dealloc_mw(&self, rkey: Rkey) -> Result<()>;
 
     /// Makes a completion queue, every CQE marked invalid and owned by the device.
     fn create_cq(&self, params: &CqParams) -> Result<CqParts>;

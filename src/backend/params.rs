@@ -27,6 +27,8 @@ impl Access {
     pub const REMOTE_READ: Self = Self(1 << 2);
     /// Changed by a peer's atomics.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Memory windows may be bound to it (`IBV_ACCESS_MW_BIND`). A rule of verbs, which the device does not check.
+    pub const MW_BIND: Self = Self(1 << 4);
     /// The device may reorder its writes and reads within the region.
     pub const RELAXED_ORDERING: Self = Self(1 << 20);
 
@@ -34,11 +36,12 @@ impl Access {
     /// memory windows and fast registrations.
     pub const REMOTE_INVALIDATE: Self = Self(1 << 30);
 
-    const NAMES: [(Self, &'static str); 6] = [
+    const NAMES: [(Self, &'static str); 7] = [
         (Self::LOCAL_WRITE, "LOCAL_WRITE"),
         (Self::REMOTE_WRITE, "REMOTE_WRITE"),
         (Self::REMOTE_READ, "REMOTE_READ"),
         (Self::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+        (Self::MW_BIND, "MW_BIND"),
         (Self::RELAXED_ORDERING, "RELAXED_ORDERING"),
         (Self::REMOTE_INVALIDATE, "REMOTE_INVALIDATE"),
     ];

@@ -25,6 +25,8 @@ mod request;
 mod segment;
 mod send;
 mod transport;
+mod umr;
+mod window;
 
 pub use completion::{Completion, CompletionError};
 pub use datagram::{AddressHandle, Grh, Source};
@@ -37,6 +39,7 @@ pub use request::{Atomic, Complete, Gather, Inline, Ready, Request, Scatter, Sge
 pub use segment::{Remote, Sge};
 pub use send::{Flags, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts};
 pub use transport::{Connected, Rc, Transport, Uc, Ud};
+pub use window::{Bindable, View, Window, WindowAccess};
 
 /// What [`SendQueue::retire`] and [`RecvQueue::retire`] give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -82,20 +82,6 @@ impl<'q, T: Connected> PostList<'q, T> {
     ) -> Result<Request<'_, 'q, Gather, T>, PostError> {
         self.request(SendOpcode::RDMA_WRITE_IMM, wr_id, flags, imm, Some(remote))
     }
-
-    /// Invalidates a key of this queue pair's protection domain: no access through it passes from then on, and its
-    /// memory may be used for something else once this is retired. Takes two WQEBBs.
-    ///
-    /// What is posted next and must see the key gone asks for [`Flags::AFTER_INVALIDATE`] or [`Flags::FENCE`].
-    #[inline(always)]
-    pub fn local_inv(
-        &mut self,
-        wr_id: u64,
-        rkey: Rkey,
-        flags: Flags,
-    ) -> Result<Request<'_, 'q, Ready, T>, PostError> {
-        self.request::<Ready>(SendOpcode::UMR, wr_id, flags, rkey.get(), None)?.free_key()
-    }
 }
 
 impl<'q> PostList<'q, Rc> {
@@ -226,7 +212,7 @@ impl<'q, T: Transport> PostList<'q, T> {
 
     /// Room and place for the next request.
     #[inline(always)]
-    fn request<K>(
+    pub(super) fn request<K>(
         &mut self,
         opcode: SendOpcode,
         wr_id: u64,

@@ -5,10 +5,8 @@ use super::{
     segment::{halves, store},
 };
 use crate::{
-    mlx5::{context::Mkc, ids::Lkey},
-    wqe::{
-        AtomicSeg, CtrlSeg, InlineSeg, MkeyMask, RaddrSeg, SEGMENT_BYTES, SendOpcode, UmrCtrlSeg, WQEBB_BYTES,
-    },
+    mlx5::ids::Lkey,
+    wqe::{AtomicSeg, CtrlSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode, WQEBB_BYTES},
 };
 use core::{arch::asm, marker::PhantomData, ops::Range};
 
@@ -71,15 +69,15 @@ fn max_sge(opcode: SendOpcode, max_sge: u32) -> u32 {
 #[derive(Debug)]
 #[must_use = "a request is in the list only after `finish`"]
 pub struct Request<'l, 'q, K, T = Rc> {
-    list: &'l mut PostList<'q, T>,
+    pub(super) list: &'l mut PostList<'q, T>,
     /// First byte of the WQE: 64-byte aligned.
     start: *mut u8,
     /// Where the next segment (or inline byte) goes.
-    at: *mut u8,
+    pub(super) at: *mut u8,
     /// Segments so far, inline data not counted.
-    ds: u32,
+    pub(super) ds: u32,
     /// WQEBBs for which there are credits; at least one.
-    n_free: u32,
+    pub(super) n_free: u32,
     /// Bytes that may still be added to the message.
     budget_bytes: u32,
     /// Bytes of inline data so far.
@@ -127,7 +125,7 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
 
     /// Adds a segment that cannot reach the end of the first WQEBB: one of the first four.
     #[inline(always)]
-    fn header(mut self, segment: [u8; 16]) -> Self {
+    pub(super) fn header(mut self, segment: [u8; 16]) -> Self {
         debug_assert!(self.ds < 4);
         // SAFETY: in the first WQEBB, by the contract of `new`, since no more than three come before it.
         unsafe {
@@ -146,37 +144,6 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
     #[inline(always)]
     pub(super) fn operands(self, swap_add: u64, compare: u64) -> Self {
         self.header(AtomicSeg::new().with_swap_add(swap_add).with_compare(compare).to_bytes())
-    }
-
-    /// Adds the segments of a UMR that makes its key free, whoever it belonged to.
-    #[inline(always)]
-    pub(super) fn free_key(mut self) -> Result<Request<'l, 'q, Ready, T>, PostError> {
-        const N_WQEBBS: u32 = 2;
-        if self.n_free < N_WQEBBS {
-            return Err(PostError::QueueFull);
-        }
-        let umr = UmrCtrlSeg::new()
-            .with_inline(true)
-            .with_translation_offset_en(true)
-            .with_check_qpn(true)
-            .with_mkey_mask(MkeyMask::FREE.and(MkeyMask::QPN).and(MkeyMask::KEY));
-        for segment in umr.to_bytes().as_chunks::<SEGMENT_BYTES>().0 {
-            self = self.header(*segment);
-        }
-        // The context is the second WQEBB.
-        if self.at == self.list.queue.ring_end {
-            self.at = self.list.queue.ring;
-        }
-        let context = Mkc::new().with_free(true).with_qpn(Mkc::ANY_QP);
-        for segment in context.to_bytes().as_chunks::<SEGMENT_BYTES>().0 {
-            // SAFETY: in the second of `n_free` free WQEBBs.
-            unsafe {
-                store(self.at, *segment);
-                self.at = self.at.add(SEGMENT_BYTES);
-            }
-            self.ds += 1;
-        }
-        Ok(self.into_kind())
     }
 
     /// Adds one piece of local memory.

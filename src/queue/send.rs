@@ -21,10 +21,11 @@ impl Flags {
     pub const SIGNALED: Self = Self(CompletionMode::ALWAYS.0 << 2);
     /// The receiver's completion is a solicited event.
     pub const SOLICITED: Self = Self(1 << 1);
-    /// Waits for earlier READs and atomics (`IBV_SEND_FENCE`), and for earlier local invalidations.
+    /// Waits for earlier READs and atomics (`IBV_SEND_FENCE`), and for earlier changes of keys.
     pub const FENCE: Self = Self(FenceMode::SMALL_AND_FENCE.0 << 5);
 
-    /// Waits for earlier local invalidations alone: the small fence. [`FENCE`](Self::FENCE) has it in itself.
+    /// Waits for earlier changes of keys alone (local invalidations, binds of memory windows): the small fence.
+    /// [`FENCE`](Self::FENCE) has it in itself.
     pub const AFTER_INVALIDATE: Self = Self(FenceMode::INITIATOR_SMALL.0 << 5);
 
     /// Whether all of `other` is asked.

@@ -23,6 +23,7 @@ fn fast_path_structures_are_those_of_the_headers() {
             wr.remote_addr_or_ah => "wr.ud.ah", wr.rkey_or_compare_add => "wr.rdma.rkey",
             wr.rkey_or_compare_add => "wr.atomic.compare_add", wr.swap => "wr.atomic.swap",
             wr.atomic_rkey => "wr.atomic.rkey", remote_srqn => "qp_type.xrc.remote_srqn",
+            rest => "bind_mw.mw",
         }
         "ibv_recv_wr" IbvRecvWr { next => "next", sg_list => "sg_list", num_sge => "num_sge", }
         "ibv_sge" IbvSge { addr => "addr", length => "length", lkey => "lkey", }
@@ -33,10 +34,13 @@ fn fast_path_structures_are_those_of_the_headers() {
         }
         "ibv_qp_ex" IbvQpEx {
             comp_mask => "comp_mask", wr_id => "wr_id", wr_flags => "wr_flags",
-            wr_atomic_cmp_swp => "wr_atomic_cmp_swp", wr_local_inv => "wr_local_inv", wr_send => "wr_send",
+            wr_atomic_cmp_swp => "wr_atomic_cmp_swp", wr_local_inv => "wr_local_inv", wr_bind_mw => "wr_bind_mw", wr_send => "wr_send",
             wr_send_inv => "wr_send_inv", wr_set_ud_addr => "wr_set_ud_addr",
             wr_set_inline_data_list => "wr_set_inline_data_list", wr_set_sge_list => "wr_set_sge_list",
             wr_start => "wr_start", wr_complete => "wr_complete", wr_abort => "wr_abort",
+        }
+        "ibv_mw_bind_info" IbvMwBindInfo {
+            mr => "mr", addr => "addr", length => "length", mw_access_flags => "mw_access_flags",
         }
         "ibv_data_buf" IbvDataBuf { addr => "addr", length => "length", }
         "ibv_cq_ex" IbvCqEx {
@@ -55,6 +59,11 @@ fn fast_path_structures_are_those_of_the_headers() {
     also("IBV_QP_EX_WITH_LOCAL_INV", IBV_QP_EX_WITH_LOCAL_INV as usize);
     also("IBV_QP_EX_WITH_SEND_WITH_INV", 1 << 9);
     also("IBV_WR_SEND_WITH_INV", IBV_WR_SEND_WITH_INV as usize);
+    also("offsetof(struct ibv_send_wr, bind_mw.rkey)", offset_of!(IbvSendWr, rest) + 8);
+    also("offsetof(struct ibv_send_wr, bind_mw.bind_info)", offset_of!(IbvSendWr, rest) + 16);
+    also("IBV_QP_EX_WITH_BIND_MW", IBV_QP_EX_WITH_BIND_MW as usize);
+    also("IBV_WR_BIND_MW", IBV_WR_BIND_MW as usize);
+    also("IBV_ACCESS_ZERO_BASED", IBV_ACCESS_ZERO_BASED as usize);
     also("IBV_WR_LOCAL_INV", IBV_WR_LOCAL_INV as usize);
     also("IBV_SEND_INLINE", IBV_SEND_INLINE as usize);
     also("IBV_QPT_XRC_SEND", IBV_QPT_XRC_SEND as usize);

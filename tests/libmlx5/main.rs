@@ -9,6 +9,7 @@ mod fixture;
 mod rival;
 
 mod address;
+mod bind;
 mod completions;
 mod headers;
 mod ours;

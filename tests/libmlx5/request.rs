@@ -2,12 +2,16 @@
 
 use crate::{
     address::To,
+    bind::{Bind, Theirs},
     random::Random,
     rival::{device::Qp, ffi::*},
 };
 use mlx5_direct::{
     mlx5::ids::{Lkey, Rkey},
-    queue::{Connected, Flags, Gather, PostError, PostList, Rc, Remote, Request, SgeList, Transport, Uc, Ud},
+    queue::{
+        Connected, Flags, Gather, PostError, PostList, QueueId, Rc, Remote, Request, SgeList, Transport, Uc,
+        Ud,
+    },
 };
 use std::{ffi::c_int, ptr};
 
@@ -33,6 +37,7 @@ pub(crate) struct Wr {
 enum Data {
     Sges(Vec<IbvSge>),
     Inline(Vec<Vec<u8>>),
+    Bind(Bind),
 }
 
 /// What a request may hold.
@@ -52,6 +57,7 @@ impl Wr {
             !matches!(opcode, IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
         let data = match opcode {
             IBV_WR_LOCAL_INV => Data::Sges(vec![]),
+            IBV_WR_BIND_MW => Data::Bind(Bind::draw(random)),
             _ if may_inline && random.one_in(2) => Data::Inline(pieces(random)),
             IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
                 Data::Sges(vec![IbvSge { length: 8, ..sge(random) }])
@@ -82,16 +88,27 @@ impl Wr {
         Self { opcode: IBV_WR_SEND, data, ..Self::draw(random, &[IBV_WR_SEND], &[]) }
     }
 
+    /// A window over so many bytes.
+    pub(crate) fn of_window(random: &mut Random, len_bytes: u64) -> Self {
+        let data = Data::Bind(Bind::draw(random).over(len_bytes));
+        Self { data, ..Self::draw(random, &[IBV_WR_BIND_MW], &[]) }
+    }
+
+    /// Whether libmlx5 by itself puts the small fence on what comes next.
+    pub(crate) fn changes_a_key(&self) -> bool {
+        matches!(self.opcode, IBV_WR_LOCAL_INV | IBV_WR_BIND_MW)
+    }
+
     /// A SEND with so many bytes of inline data.
     pub(crate) fn of_inline(random: &mut Random, n_bytes: usize) -> Self {
         let data = Data::Inline(vec![random.bytes(n_bytes)]);
         Self { data, ..Self::of_pieces(random, 1) }
     }
 
-    /// Its flags for us. Where libmlx5 by itself puts the small fence on the request after a local invalidation, ours is
+    /// Its flags for us. Where libmlx5 by itself puts the small fence on the request after a change of a key, ours is
     /// asked to.
-    pub(crate) fn flags(&self, after_local_inv: bool) -> Flags {
-        let mut flags = if after_local_inv { Flags::AFTER_INVALIDATE } else { Flags::NONE };
+    pub(crate) fn flags(&self, after_key_change: bool) -> Flags {
+        let mut flags = if after_key_change { Flags::AFTER_INVALIDATE } else { Flags::NONE };
         for (flag, ours) in [
             (IBV_SEND_SIGNALED, Flags::SIGNALED),
             (IBV_SEND_FENCE, Flags::FENCE),
@@ -146,6 +163,14 @@ impl Wr {
                     lkey: 0,
                 })
                 .collect(),
+            Data::Bind(_) => vec![],
+        }
+    }
+
+    fn their_bind(&self) -> Option<Theirs> {
+        match &self.data {
+            Data::Bind(bind) => Some(bind.theirs()),
+            _ => None,
         }
     }
 
@@ -153,7 +178,11 @@ impl Wr {
     pub(crate) fn left_alone(&self, by_ibv_wr: bool) -> Vec<(std::ops::Range<usize>, &'static str)> {
         let has_imm = matches!(
             self.opcode,
-            IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_LOCAL_INV
+            IBV_WR_SEND_WITH_IMM
+                | IBV_WR_SEND_WITH_INV
+                | IBV_WR_RDMA_WRITE_WITH_IMM
+                | IBV_WR_LOCAL_INV
+                | IBV_WR_BIND_MW
         );
         let mut all = vec![];
         if by_ibv_wr && !has_imm {
@@ -166,6 +195,11 @@ impl Wr {
             all.push((65..68, "the key's context: fields that the UMR's mask does not name"));
             all.push((72..128, "the key's context: fields that the UMR's mask does not name"));
         }
+        if self.opcode == IBV_WR_BIND_MW {
+            for range in [65..66, 67..68, 72..80, 96..128] {
+                all.push((range, "the key's context: fields that the UMR's mask does not name"));
+            }
+        }
         all
     }
 }
@@ -176,8 +210,8 @@ pub(crate) trait Posts: Transport {
     /// `IBV_QP_EX_WITH_…` of what it can do.
     const SEND_OPS: u64;
     const OPCODES: &[u32];
-    /// Adds a request to our list.
-    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError>;
+    /// Adds a request to our list, of the queue pair with this identity.
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, owner: QueueId) -> Result<(), PostError>;
 }
 
 impl Posts for Rc {
@@ -193,9 +227,10 @@ impl Posts for Rc {
         IBV_WR_ATOMIC_CMP_AND_SWP,
         IBV_WR_ATOMIC_FETCH_AND_ADD,
         IBV_WR_LOCAL_INV,
+        IBV_WR_BIND_MW,
     ];
 
-    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, owner: QueueId) -> Result<(), PostError> {
         match wr.opcode {
             IBV_WR_SEND_WITH_INV => wr.finish(list.send_inval(1, Rkey::new(wr.imm_or_rkey), flags)?),
             IBV_WR_RDMA_READ => {
@@ -212,7 +247,7 @@ impl Posts for Rc {
                 unsafe { request.sge(Lkey::new(sges[0].lkey), sges[0].addr)? }.finish();
                 Ok(())
             }
-            _ => post_connected(list, wr, flags),
+            _ => post_connected(list, wr, flags, owner),
         }
     }
 }
@@ -220,11 +255,17 @@ impl Posts for Rc {
 impl Posts for Uc {
     const QP_TYPE: c_int = IBV_QPT_UC;
     const SEND_OPS: u64 = UC_OPS;
-    const OPCODES: &[u32] =
-        &[IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_LOCAL_INV];
+    const OPCODES: &[u32] = &[
+        IBV_WR_SEND,
+        IBV_WR_SEND_WITH_IMM,
+        IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM,
+        IBV_WR_LOCAL_INV,
+        IBV_WR_BIND_MW,
+    ];
 
-    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
-        post_connected(list, wr, flags)
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, owner: QueueId) -> Result<(), PostError> {
+        post_connected(list, wr, flags, owner)
     }
 }
 
@@ -233,7 +274,7 @@ impl Posts for Ud {
     const SEND_OPS: u64 = UD_OPS;
     const OPCODES: &[u32] = &[IBV_WR_SEND, IBV_WR_SEND_WITH_IMM];
 
-    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, _: QueueId) -> Result<(), PostError> {
         let to = wr.to.expect("a datagram goes somewhere").ours();
         wr.finish(match wr.opcode {
             IBV_WR_SEND => list.send(1, &to, flags)?,
@@ -243,12 +284,24 @@ impl Posts for Ud {
 }
 
 /// What RC and UC have in common.
-fn post_connected<T: Connected>(list: &mut PostList<'_, T>, wr: &Wr, flags: Flags) -> Result<(), PostError> {
+fn post_connected<T: Connected>(
+    list: &mut PostList<'_, T>,
+    wr: &Wr,
+    flags: Flags,
+    owner: QueueId,
+) -> Result<(), PostError> {
     wr.finish(match wr.opcode {
         IBV_WR_SEND => list.send(1, flags)?,
         IBV_WR_SEND_WITH_IMM => list.send_imm(1, wr.imm_or_rkey, flags)?,
         IBV_WR_RDMA_WRITE => list.rdma_write(1, wr.remote(), flags)?,
         IBV_WR_RDMA_WRITE_WITH_IMM => list.rdma_write_imm(1, wr.remote(), wr.imm_or_rkey, flags)?,
+        IBV_WR_BIND_MW => {
+            let Data::Bind(bind) = &wr.data else { unreachable!("a window") };
+            let (mut window, view) = bind.ours(owner);
+            list.bind_mw(1, &mut window, &view, flags)?.finish();
+            assert_eq!(window.rkey().get(), bind.theirs().new_rkey);
+            return Ok(());
+        }
         IBV_WR_LOCAL_INV => {
             list.local_inv(1, Rkey::new(wr.imm_or_rkey), flags)?.finish();
             return Ok(());
@@ -287,10 +340,12 @@ fn pieces(random: &mut Random) -> Vec<Vec<u8>> {
 /// By `ibv_post_send`, as one chain.
 pub(crate) fn ibv_post_send(qp: &Qp, wrs: &[Wr]) -> i32 {
     let sges: Vec<_> = wrs.iter().map(Wr::their_sges).collect();
+    let binds: Vec<_> = wrs.iter().map(Wr::their_bind).collect();
     let mut chain: Vec<_> = wrs
         .iter()
         .zip(&sges)
-        .map(|(wr, sges)| {
+        .zip(&binds)
+        .map(|((wr, sges), bind)| {
             let is_inline = matches!(wr.data, Data::Inline(_));
             let is_imm = matches!(wr.opcode, IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM);
             let is_atomic = matches!(wr.opcode, IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
@@ -310,6 +365,7 @@ pub(crate) fn ibv_post_send(qp: &Qp, wrs: &[Wr]) -> i32 {
                         atomic_rkey: u64::from(wr.rkey),
                     },
                 },
+                rest: bind.as_ref().map_or([0; 6], Theirs::rest),
                 ..Default::default()
             }
         })
@@ -333,6 +389,10 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
             let (rkey, addr) = (wr.rkey, wr.remote_addr);
             match wr.opcode {
                 IBV_WR_LOCAL_INV => ((*ex).wr_local_inv)(ex, wr.imm_or_rkey),
+                IBV_WR_BIND_MW => {
+                    let mut bind = wr.their_bind().expect("a window");
+                    ((*ex).wr_bind_mw)(ex, &raw mut *bind.mw, bind.new_rkey, &bind.info);
+                }
                 IBV_WR_RDMA_READ => ((*ex).wr_rdma_read)(ex, rkey, addr),
                 IBV_WR_ATOMIC_FETCH_AND_ADD => ((*ex).wr_atomic_fetch_add)(ex, rkey, addr, wr.compare_add),
                 IBV_WR_ATOMIC_CMP_AND_SWP => {
@@ -351,6 +411,7 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
                 ((*ex).wr_set_ud_addr)(ex, to.theirs(), to.remote_qpn, to.remote_qkey);
             }
             match &wr.data {
+                Data::Bind(_) => {}
                 _ if wr.opcode == IBV_WR_LOCAL_INV => {}
                 Data::Sges(sges) if sges.len() == 1 => {
                     ((*ex).wr_set_sge)(ex, sges[0].lkey, sges[0].addr, sges[0].length);

@@ -45,13 +45,15 @@ fn what_is_too_much_is_refused_by_both() {
         for (wr, refusal) in [
             (Wr::of_pieces(&mut random, MAX_SGE + 1), PostError::TooManySge),
             (Wr::of_inline(&mut random, 2 * MAX_INLINE_BYTES), PostError::InlineTooLong),
+            (Wr::of_window(&mut random, (1 << 31) + 1), PostError::MessageTooLong),
         ] {
             for posted in [request::ibv_post_send, request::ibv_wr] {
                 let register = pair.theirs.register();
                 register.fill(UAR_FILL);
                 assert_ne!(posted(&pair.theirs, std::slice::from_ref(&wr)), 0, "libmlx5 took {wr:?}");
+                let owner = pair.ours.queue.id();
                 let mut list = pair.ours.queue.post_list();
-                assert_eq!(Rc::post(&mut list, &wr, Flags::NONE), Err(refusal));
+                assert_eq!(Rc::post(&mut list, &wr, Flags::NONE, owner), Err(refusal));
                 assert_eq!(list.n_wqebbs(), 0);
                 list.ring();
                 assert!(register.read().iter().all(|byte| *byte == UAR_FILL), "their register");
@@ -87,7 +89,7 @@ struct Pair<T> {
     pi: u32,
     /// The half of the register whose turn it is.
     turn: usize,
-    after_local_inv: bool,
+    after_key_change: bool,
     posted: Posted,
 }
 
@@ -138,7 +140,7 @@ impl<T: Posts> Pair<T> {
             ..SendOptions::default()
         });
         let posted = Posted::default();
-        Self { theirs, cq, ours, pi: 0, turn: 0, after_local_inv: false, posted }
+        Self { theirs, cq, ours, pi: 0, turn: 0, after_key_change: false, posted }
     }
 
     /// Posts the same on both, compares, and retires it.
@@ -151,14 +153,15 @@ impl<T: Posts> Pair<T> {
         let posted = if by_ibv_wr { request::ibv_wr } else { request::ibv_post_send };
         let failed = posted(&self.theirs, wrs);
         assert_eq!(failed, 0, "libmlx5 refused {wrs:?}");
+        let owner = self.ours.queue.id();
         let mut list = self.ours.queue.post_list();
         let mut starts = vec![];
         for wr in wrs {
             let start = self.pi.wrapping_add(list.n_wqebbs());
             starts.push(start);
-            let flags = wr.flags(self.after_local_inv);
-            T::post(&mut list, wr, flags).unwrap_or_else(|e| panic!("we refused {wr:?}: {e}"));
-            self.after_local_inv = wr.opcode == IBV_WR_LOCAL_INV;
+            let flags = wr.flags(self.after_key_change);
+            T::post(&mut list, wr, flags, owner).unwrap_or_else(|e| panic!("we refused {wr:?}: {e}"));
+            self.after_key_change = wr.changes_a_key();
             let lap = |index: u32| index as usize / self.ours.n_wqebbs;
             let last = self.pi.wrapping_add(list.n_wqebbs()).wrapping_sub(1);
             self.posted.n_wrapped += u32::from(lap(last) != lap(start));

@@ -14,6 +14,7 @@ mod events;
 mod health;
 mod mailbox;
 mod mr;
+mod mw;
 mod pages;
 mod port;
 mod qp;
@@ -33,7 +34,7 @@ use crate::{
     Error, Gone, Result,
     mlx5::{
         cmd::{AllocPdIn, AllocUarIn, Command, DeallocPdIn, DeallocUarIn, QuerySpecialContextsIn},
-        ids::{Cqn, Lkey, Pdn, Qpn, UarIndex},
+        ids::{Cqn, Lkey, Pdn, Qpn, Rkey, UarIndex},
     },
     wqe::AvSeg,
 };
@@ -306,6 +307,14 @@ impl Control for PrmControl {
 
     fn dereg_mr(&self, lkey: Lkey) -> Result<()> {
         mr::destroy(&self.core, lkey)
+    }
+
+    fn alloc_mw(&self, pd: Pdn) -> Result<Rkey> {
+        self.create_window(pd)
+    }
+
+    fn dealloc_mw(&self, rkey: Rkey) -> Result<()> {
+        mw::destroy(&self.core, rkey)
     }
 
     fn create_cq(&self, params: &CqParams) -> Result<CqParts> {

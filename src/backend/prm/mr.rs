@@ -23,6 +23,10 @@ const MTT_READ_WRITE: u64 = 3;
 /// Variant byte of the next key: a key that is used after its end then differs from its successor.
 static NEXT_VARIANT: AtomicU8 = AtomicU8::new(1);
 
+pub(super) fn next_variant() -> u8 {
+    NEXT_VARIANT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl PrmControl {
     pub(super) fn create_mkey(&self, params: &MrParams) -> Result<Keys> {
         let core = &*self.core;
@@ -61,7 +65,7 @@ impl PrmControl {
         let octwords = (list.len() as u32).div_ceil(2);
         list.resize(octwords as usize * 2, 0);
 
-        let variant = NEXT_VARIANT.fetch_add(1, Ordering::Relaxed);
+        let variant = next_variant();
         let access = params.access;
         let relaxed = access.contains(Access::RELAXED_ORDERING);
         let context = Mkc::new()

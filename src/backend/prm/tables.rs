@@ -1,14 +1,14 @@
 //! Objects that exist, and the memory that the device may reach through them.
 #![forbid(unsafe_code)]
 
-use super::{Core, channel::Channel, cq, lock, mr, qp};
+use super::{Core, channel::Channel, cq, lock, mr, mw, qp};
 use crate::{
     Error, Result,
     backend::{UarPage, dma::DmaRegion},
     mlx5::{
         cmd::{Command, DeallocPdIn, DeallocUarIn},
         context::{QpState, Qpc},
-        ids::{Cqn, Eqn, Lkey, Pdn, Qpn, UarIndex},
+        ids::{Cqn, Eqn, Lkey, Pdn, Qpn, Rkey, UarIndex},
     },
 };
 use std::{
@@ -25,6 +25,8 @@ pub(super) struct Tables {
     pds: Mutex<HashSet<Pdn>>,
     uars: Mutex<HashSet<UarIndex>>,
     pub(super) mrs: Mutex<HashMap<Lkey, DmaRegion>>,
+    /// Memory windows, by the key that each was made with.
+    mws: Mutex<HashSet<Rkey>>,
     pub(super) cqs: Mutex<HashMap<Cqn, CqEntry>>,
     pub(super) qps: Mutex<HashMap<Qpn, Arc<QpEntry>>>,
     /// Event queue of completion queues without a channel.
@@ -110,6 +112,15 @@ impl Tables {
         if known { Ok(()) } else { Err(unknown("protection domain", pd.get())) }
     }
 
+    pub(super) fn add_mw(&self, rkey: Rkey) {
+        lock(&self.mws).insert(rkey);
+    }
+
+    pub(super) fn remove_mw(&self, rkey: Rkey) -> Result<()> {
+        let known = lock(&self.mws).remove(&rkey);
+        if known { Ok(()) } else { Err(unknown("memory window with rkey", rkey.get())) }
+    }
+
     pub(super) fn add_uar(&self, uar: UarIndex) {
         lock(&self.uars).insert(uar);
     }
@@ -148,6 +159,8 @@ impl Tables {
         qps.into_iter().for_each(|qpn| keep_first(qp::destroy(core, qpn)));
         let cqs: Vec<_> = lock(&self.cqs).keys().copied().collect();
         cqs.into_iter().for_each(|cqn| keep_first(cq::destroy(core, cqn)));
+        let mws: Vec<_> = lock(&self.mws).iter().copied().collect();
+        mws.into_iter().for_each(|rkey| keep_first(mw::destroy(core, rkey)));
         let mrs: Vec<_> = lock(&self.mrs).keys().copied().collect();
         mrs.into_iter().for_each(|lkey| keep_first(mr::destroy(core, lkey)));
         for pd in std::mem::take(&mut *lock(&self.pds)) {

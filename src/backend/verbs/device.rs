@@ -3,7 +3,7 @@
 use super::{
     Object, done,
     ffi::{
-        CONTEXT_OPS_BYTES, IBV_VALUES_MASK_RAW_CLOCK, IbvContext, IbvDevice, IbvDeviceAttr, IbvDeviceAttrEx,
+        IBV_VALUES_MASK_RAW_CLOCK, IbvContext, IbvContextOps, IbvDevice, IbvDeviceAttr, IbvDeviceAttrEx,
         IbvParentDomainInitAttr, IbvPd, IbvTd, IbvTdInitAttr, IbvValuesEx, MLX5DV_OBJ_PD, Mlx5dvObj,
         Mlx5dvPd, VERBS_ABI_IS_EXTENDED, VerbsContext, VerbsOps,
     },
@@ -22,7 +22,7 @@ use std::{
     sync::OnceLock,
 };
 
-const _: () = assert!(CONTEXT_OPS_BYTES == 256 || size_of::<usize>() != 8);
+const _: () = assert!(size_of::<IbvContextOps>() == 32 * size_of::<usize>());
 
 /// Bytes of the largest send WQE of every ConnectX so far. Verbs do not tell it.
 const MAX_WQE_BYTES: u32 = 1024;

@@ -21,15 +21,23 @@ pub struct IbvDevice {
     _opaque: [u8; 0],
 }
 
-/// `struct ibv_context_ops`: fast paths that are not taken here.
-pub const CONTEXT_OPS_BYTES: usize = 32 * size_of::<usize>();
+/// `struct ibv_context_ops`: the functions of memory windows, and fast paths that are not taken here.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct IbvContextOps {
+    _query_device_to_dereg_mr: [usize; 7],
+    pub alloc_mw: Option<unsafe extern "C" fn(*mut IbvPd, c_int) -> *mut IbvMw>,
+    _bind_mw: usize,
+    pub dealloc_mw: Option<unsafe extern "C" fn(*mut IbvMw) -> c_int>,
+    _create_cq_to_async_event: [usize; 22],
+}
 
 /// `pthread_mutex_t` and `pthread_cond_t` are not looked into: nothing after them is used.
 #[repr(C)]
 #[derive(Debug)]
 pub struct IbvContext {
     pub device: *mut IbvDevice,
-    ops: [u8; CONTEXT_OPS_BYTES],
+    pub ops: IbvContextOps,
     pub cmd_fd: c_int,
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
@@ -212,6 +220,18 @@ pub struct IbvMr {
     pub lkey: u32,
     pub rkey: u32,
 }
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct IbvMw {
+    pub context: *mut IbvContext,
+    pub pd: *mut IbvPd,
+    pub rkey: u32,
+    pub handle: u32,
+    pub kind: c_int,
+}
+
+pub const IBV_MW_TYPE_2: c_int = 2;
 
 #[repr(C)]
 #[derive(Debug)]

@@ -26,6 +26,7 @@ pub mod ffi;
 mod import;
 mod library;
 mod mr;
+mod mw;
 mod port;
 mod qp;
 mod sysfs;
@@ -38,7 +39,7 @@ use super::{
 };
 use crate::{
     Error, Gone, Result,
-    mlx5::ids::{Cqn, Lkey, Pdn, Qpn},
+    mlx5::ids::{Cqn, Lkey, Pdn, Qpn, Rkey},
     wqe::AvSeg,
 };
 use channel::Channel;
@@ -47,6 +48,7 @@ use device::Device;
 use ffi::IbvPd;
 use library::{Library, done, made};
 use mr::MrEntry;
+use mw::MwEntry;
 use qp::{Parked, QpEntry};
 use std::{
     collections::HashMap,
@@ -114,6 +116,7 @@ pub struct VerbsControl {
     /// Destroyed for their owners.
     parked: Mutex<Vec<Parked>>,
     cqs: Table<Cqn, Arc<CqEntry>>,
+    mws: Table<Rkey, MwEntry>,
     mrs: Table<Lkey, MrEntry>,
     pds: Table<Pdn, Arc<PdEntry>>,
     channels: Mutex<Vec<Weak<Channel>>>,
@@ -136,6 +139,7 @@ impl VerbsControl {
             qps: Mutex::default(),
             parked: Mutex::default(),
             cqs: Mutex::default(),
+            mws: Mutex::default(),
             mrs: Mutex::default(),
             pds: Mutex::default(),
             channels: Mutex::default(),
@@ -161,6 +165,8 @@ impl VerbsControl {
         keep_first(self.reap_all());
         let cqs: Vec<_> = lock(&self.cqs).keys().copied().collect();
         cqs.into_iter().for_each(|cqn| keep_first(self.end_cq(cqn)));
+        let mws: Vec<_> = lock(&self.mws).keys().copied().collect();
+        mws.into_iter().for_each(|rkey| keep_first(self.end_mw(rkey)));
         let mrs: Vec<_> = lock(&self.mrs).keys().copied().collect();
         mrs.into_iter().for_each(|lkey| keep_first(self.end_mr(lkey)));
         let pds: Vec<_> = lock(&self.pds).keys().copied().collect();
@@ -309,6 +315,15 @@ impl Control for VerbsControl {
 
     fn dereg_mr(&self, lkey: Lkey) -> Result<()> {
         self.end_mr(lkey)
+    }
+
+    fn alloc_mw(&self, pd: Pdn) -> Result<Rkey> {
+        self.device.alive()?;
+        self.make_mw(pd)
+    }
+
+    fn dealloc_mw(&self, rkey: Rkey) -> Result<()> {
+        self.end_mw(rkey)
     }
 
     fn create_cq(&self, params: &CqParams) -> Result<CqParts> {

@@ -18,6 +18,7 @@ fn ours() -> Vec<(String, usize)> {
         "ibv_context" size IbvContext {
             IbvContext: device => "device", IbvContext: cmd_fd => "cmd_fd", IbvContext: async_fd => "async_fd",
             IbvContext: num_comp_vectors => "num_comp_vectors", IbvContext: abi_compat => "abi_compat",
+            IbvContext: ops.alloc_mw => "ops.alloc_mw", IbvContext: ops.dealloc_mw => "ops.dealloc_mw",
         }
         "ibv_device_attr" size IbvDeviceAttr {
             IbvDeviceAttr: node_guid => "node_guid", IbvDeviceAttr: max_mr_size => "max_mr_size",
@@ -52,6 +53,7 @@ fn ours() -> Vec<(String, usize)> {
         "ibv_mr" size IbvMr {
             IbvMr: addr => "addr", IbvMr: length => "length", IbvMr: lkey => "lkey", IbvMr: rkey => "rkey",
         }
+        "ibv_mw" size IbvMw { IbvMw: rkey => "rkey", IbvMw: kind => "type", }
         "ibv_comp_channel" size IbvCompChannel { IbvCompChannel: fd => "fd", }
         "ibv_cq" { IbvCq: cq_context => "cq_context", IbvCq: handle => "handle", IbvCq: cqe => "cqe", }
         "ibv_cq_ex" { IbvCq: cq_context => "cq_context", IbvCq: handle => "handle", IbvCq: cqe => "cqe", }
@@ -127,7 +129,8 @@ fn ours() -> Vec<(String, usize)> {
 
 /// Numbers of the headers.
 fn numbers() -> Vec<(String, usize)> {
-    let numbers: [(&str, usize); 26] = [
+    let numbers: [(&str, usize); 27] = [
+        ("IBV_MW_TYPE_2", IBV_MW_TYPE_2 as usize),
         ("IBV_QP_STATE", IBV_QP_STATE as usize),
         ("IBV_QP_ACCESS_FLAGS", IBV_QP_ACCESS_FLAGS as usize),
         ("IBV_QP_PKEY_INDEX", IBV_QP_PKEY_INDEX as usize),
