@@ -356,6 +356,24 @@ fn fatal_device_error() {
     control.close().unwrap();
 }
 
+/// A command finds out long before the next look at the health, and who sleeps learns it all the same.
+#[test]
+fn a_death_that_a_command_finds_is_told() {
+    let model = model("");
+    let control = open(&model, &OpenOptions { health_interval: SECOND, ..OpenOptions::default() });
+    let channel = control.create_comp_channel().unwrap();
+    while control.next_async_event(Duration::from_millis(20)).unwrap().is_some() {}
+    let waiting = std::thread::spawn(move || channel.wait(Duration::from_secs(30)));
+    std::thread::sleep(Duration::from_millis(50));
+    model.set_gone(0, true);
+    let start = Instant::now();
+    assert!(matches!(control.alloc_pd(), Err(Error::DeviceGone(Gone::Pci))));
+    assert!(matches!(waiting.join().unwrap(), Err(Error::DeviceGone(Gone::Pci))));
+    let told = control.next_async_event(5 * SECOND).unwrap();
+    assert!(matches!(told, Some(AsyncEvent::DeviceFatal(Gone::Pci))), "{told:?}");
+    assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
+}
+
 #[test]
 fn device_leaves_the_bus() {
     let model = model("");

@@ -6,16 +6,16 @@ second=0000:00:08.1
 # bind_vfio BDF: from whatever driver has it to vfio-pci.
 bind_vfio() {
     echo vfio-pci >/sys/bus/pci/devices/$1/driver_override || return 1
-    if [ -e /sys/bus/pci/devices/$1/driver ]; then
-        echo $1 >/sys/bus/pci/devices/$1/driver/unbind || return 1
-    fi
+    unbind $1 || return 1
     echo $1 >/sys/bus/pci/drivers_probe
     [ "$(driver $1)" = vfio-pci ]
 }
+# From whatever driver has it, if one has.
+unbind() { [ ! -e /sys/bus/pci/devices/$1/driver ] || echo $1 >/sys/bus/pci/devices/$1/driver/unbind; }
 # Back to the driver of its ids.
 bind_kernel() {
     echo >/sys/bus/pci/devices/$1/driver_override
-    echo $1 >/sys/bus/pci/devices/$1/driver/unbind
+    unbind $1 || return 1
     echo $1 >/sys/bus/pci/drivers_probe
 }
 driver() { basename "$(readlink /sys/bus/pci/devices/$1/driver)"; }
@@ -49,14 +49,21 @@ killed() {
     [ "$(pinned)" -le "$before" ]
 }
 
-# Taken away in the middle of traffic: the kernel asks for it, and waits until it is given back.
+# removed VALUE FILE: taken away in the middle of traffic by writing to a file of sysfs. The kernel asks for it, and waits
+# until it is given back.
 removed() {
-    mlx5 bw --device $card --op write --iters 100000000 >/tmp/traffic 2>&1 &
+    sleep 2
+    before=$(pinned)
+    mlx5 bw --device $card --op write --iters 100000000 --qps 3 >/tmp/traffic 2>&1 &
     pid=$!
     sleep 2
-    timeout 60 sh -c "echo $first >/sys/bus/pci/drivers/vfio-pci/unbind" || return 1
+    started=$(seconds)
+    timeout 60 sh -c "echo $1 >$2" || { kill -9 $pid; return 1; }
     wait $pid
     code=$?
     cat /tmp/traffic
-    [ $code = 1 ] && grep -q "the kernel wants the function back" /tmp/traffic
+    # Each processor counts for itself for a while.
+    sleep 2
+    echo "ended with $code; $(($(seconds) - started)) s; pages pinned before $before, after $(pinned)"
+    [ $code = 1 ] && grep -q "the kernel wants the function back" /tmp/traffic && [ "$(pinned)" -le "$before" ]
 }

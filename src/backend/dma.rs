@@ -13,7 +13,10 @@ use huge::HugePool;
 use std::{
     num::NonZero,
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// The device's page, and the unit of every mapping.
@@ -49,6 +52,8 @@ enum Addresses {
 pub struct DmaSpace {
     function: Arc<dyn PciFunction>,
     addresses: Addresses,
+    /// The function could not be stopped.
+    distrusted: AtomicBool,
 }
 
 impl DmaSpace {
@@ -58,7 +63,7 @@ impl DmaSpace {
             Some(_) => Addresses::Physical(HugePool::new()),
             None => Addresses::Virtual(Mutex::new(IovaAllocator::new(&function.iova_ranges()))),
         };
-        Arc::new(Self { function, addresses })
+        Arc::new(Self { function, addresses, distrusted: AtomicBool::new(false) })
     }
 
     /// Maps the pages that `memory` lies in. The first page's address is `residue`, a multiple of 4 KiB,
@@ -160,6 +165,11 @@ impl DmaSpace {
         }
     }
 
+    /// The function could not be stopped: from now on memory becomes free only if an IOMMU keeps the function out of it.
+    pub(crate) fn distrust(&self) {
+        self.distrusted.store(true, Ordering::Relaxed);
+    }
+
     fn give_back(&self, iova: u64, len_bytes: u64) {
         if let Addresses::Virtual(allocator) = &self.addresses {
             allocator.lock().unwrap_or_else(PoisonError::into_inner).free(iova, len_bytes);
@@ -218,12 +228,19 @@ impl DmaRegion {
 
 impl Drop for DmaRegion {
     fn drop(&mut self) {
-        let Place::Virtual { first_page, len_bytes, .. } = self.place else { return };
-        match self.space.function.dma_unmap(first_page, len_bytes) {
-            // Only now that the device cannot reach them do the address and the memory become free.
-            Ok(()) => self.space.give_back(first_page, len_bytes as u64),
+        let out_of_reach = match self.place {
+            Place::Virtual { first_page, len_bytes, .. } => {
+                let unmapped = self.space.function.dma_unmap(first_page, len_bytes).is_ok();
+                if unmapped {
+                    self.space.give_back(first_page, len_bytes as u64);
+                }
+                unmapped
+            }
+            Place::Physical { .. } => !self.space.distrusted.load(Ordering::Relaxed),
+        };
+        if !out_of_reach {
             // The device may still write the memory: it is never freed.
-            Err(_) => std::mem::forget(Arc::clone(&self.memory)),
+            std::mem::forget(Arc::clone(&self.memory));
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn schedule_mishaps() {
         if let Some(after) = card.host.reclaim {
             thread::spawn(move || {
                 thread::sleep(after);
-                card.devices.iter().for_each(|device| device.vectors.request_release());
+                card.devices.iter().for_each(DeviceState::want_back);
             });
         }
     });

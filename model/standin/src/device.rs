@@ -13,6 +13,8 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
+    time::Duration,
 };
 use vfio_bindings::bindings::vfio::*;
 
@@ -22,6 +24,8 @@ const REGION_SHIFT: u32 = 40;
 const CONFIG_LEN_BYTES: u64 = 4096;
 /// Bytes of `vfio_device_info` up to `num_irqs`, which every version has.
 const DEVICE_INFO_LEAST_BYTES: u32 = 16;
+/// How long another driver has a function that was given back.
+const BETWEEN: Duration = Duration::from_millis(50);
 
 /// One function as a device.
 #[derive(Debug)]
@@ -29,6 +33,10 @@ pub(crate) struct DeviceState {
     pub(crate) function: Arc<ModelFunction>,
     pub(crate) vectors: Vectors,
     is_open: AtomicBool,
+    /// Somebody unbinds it, and holds its lock until it is closed: nobody resets it meanwhile.
+    wanted_back: AtomicBool,
+    /// It was closed like that, and goes to its next driver as it was left.
+    left_as_is: AtomicBool,
     /// What it is bound to if it was opened by its own file.
     iommufd: Mutex<Option<Arc<Iommufd>>>,
 }
@@ -47,6 +55,8 @@ impl DeviceState {
             function,
             vectors: Vectors::default(),
             is_open: AtomicBool::new(false),
+            wanted_back: AtomicBool::new(false),
+            left_as_is: AtomicBool::new(false),
             iommufd: Mutex::default(),
         }
     }
@@ -55,10 +65,30 @@ impl DeviceState {
     /// mastering to the program. rdma-core's provider writes registers before the command register.
     pub(crate) fn open(&self) -> Result<(), c_int> {
         self.is_open.store(true, Ordering::Relaxed);
-        let memory = PciCommand::new().with_memory(true).into_bits().to_le_bytes();
-        let ready =
-            self.function.reset().and_then(|()| self.function.config_write(PciCommand::OFFSET, &memory));
+        let memory = PciCommand::new().with_memory(true);
+        let set = |command: PciCommand| {
+            self.function.config_write(PciCommand::OFFSET, &command.into_bits().to_le_bytes())
+        };
+        if self.left_as_is.swap(false, Ordering::Relaxed) {
+            // Another driver had it in between, which lets it write without a reset, as mlx5_core does.
+            let _ = set(memory.with_bus_master(true));
+            thread::sleep(BETWEEN);
+        }
+        let ready = self.function.reset().and_then(|()| set(memory));
         ready.map_err(|error| descriptor::errno_of(&error))
+    }
+
+    /// Somebody unbinds it.
+    pub(crate) fn want_back(&self) {
+        self.wanted_back.store(true, Ordering::Relaxed);
+        self.vectors.request_release();
+    }
+
+    fn reset(&self) -> Result<(), c_int> {
+        if self.wanted_back.load(Ordering::Relaxed) {
+            return Err(libc::EAGAIN);
+        }
+        self.function.reset().map_err(|error| descriptor::errno_of(&error))
     }
 
     /// What it is bound to.
@@ -71,12 +101,14 @@ impl DeviceState {
         descriptor::is_given_away(self.function.bar_fd())
     }
 
-    /// The last descriptor is closed: off the bus, so that nothing reaches for memory that goes, and reset.
+    /// The last descriptor is closed: off the bus, so that nothing reaches for memory that goes, and reset if that can be.
     pub(crate) fn close(&self) {
         if self.is_open.swap(false, Ordering::Relaxed) {
             // None of it can fail: the register is there.
             let _ = self.function.config_write(PciCommand::OFFSET, &[0, 0]);
-            let _ = self.function.reset();
+            let was_reset = self.reset().is_ok();
+            self.left_as_is.store(!was_reset, Ordering::Relaxed);
+            self.wanted_back.store(false, Ordering::Relaxed);
             self.vectors.disable(&self.function);
         }
     }
@@ -107,7 +139,7 @@ impl DeviceState {
             DEVICE_GET_IRQ_INFO => unsafe { irqs::info(&self.function, argument) },
             // SAFETY: promised by the caller.
             DEVICE_SET_IRQS => unsafe { self.vectors.set(&self.function, argument) },
-            DEVICE_RESET => self.function.reset().map(|()| 0).map_err(|error| descriptor::errno_of(&error)),
+            DEVICE_RESET => self.reset().map(|()| 0),
             // A function alone in its group has its own reset, and no migration or low-power features: what
             // the kernel says of such a device.
             DEVICE_GET_PCI_HOT_RESET_INFO => Err(libc::ENODEV),

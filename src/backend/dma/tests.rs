@@ -16,7 +16,7 @@ fn none_left(_: &MmapOptions, _: usize) -> io::Result<Mapped> {
 }
 
 fn space(addresses: Addresses) -> Arc<DmaSpace> {
-    Arc::new(DmaSpace { function: Arc::new(FakeFunction::new()), addresses })
+    Arc::new(DmaSpace { function: Arc::new(FakeFunction::new()), addresses, distrusted: false.into() })
 }
 
 #[test]
@@ -100,4 +100,37 @@ fn addresses_that_are_mapped_are_in_a_row() {
     assert_eq!(region.pages(3 * PAGE_BYTES, 2 * PAGE_BYTES).collect::<Vec<_>>(), [first, first + 0x2000]);
     drop(region);
     assert_eq!(space.free_bytes(), free);
+}
+
+/// No IOMMU keeps a function that could not be stopped out of memory: that memory is nobody's from then on.
+#[test]
+fn memory_of_a_function_that_does_not_stop_is_not_used_again() {
+    let pool = HugePool::of(usual_pages);
+    let region = |space: &Arc<DmaSpace>| DmaRegion {
+        space: Arc::clone(space),
+        memory: HostMemory::alloc_in_pool(&pool, PAGE_BYTES, PAGE_BYTES).unwrap(),
+        place: Place::Physical { huge_pages: [0x4000_0000].into(), offset_bytes: 0 },
+    };
+    let space = space(Addresses::Physical(Arc::clone(&pool)));
+    let first = region(&space);
+    let free = pool.free_bytes();
+    drop(first);
+    assert_eq!(pool.free_bytes(), free + PAGE_BYTES as u64);
+    let second = region(&space);
+    space.distrust();
+    drop(second);
+    assert_eq!(pool.free_bytes(), free);
+    assert_eq!(Arc::strong_count(&space), 1, "the function is let go of in any case");
+}
+
+/// One whose unmapping succeeds is kept out by it.
+#[test]
+fn memory_that_is_unmapped_is_free() {
+    let space = DmaSpace::new(Arc::new(FakeFunction::new()));
+    let free = space.free_bytes();
+    let region = space.alloc(PAGE_BYTES, PAGE_BYTES).unwrap();
+    let memory = Arc::downgrade(region.memory());
+    space.distrust();
+    drop(region);
+    assert_eq!((space.free_bytes(), memory.strong_count()), (free, 0));
 }

@@ -38,6 +38,7 @@ struct State {
     answers: VecDeque<Answer>,
     hold: bool,
     signed: bool,
+    wanted_back: bool,
     broken: Vec<String>,
 }
 
@@ -70,6 +71,11 @@ impl FakeFunction {
     /// Checks and makes mailbox signatures.
     pub(crate) fn sign(&self) {
         self.state().signed = true;
+    }
+
+    /// Says that the host wants the function back.
+    pub(crate) fn want_back(&self) {
+        self.state().wanted_back = true;
     }
 
     pub(crate) fn set_register(&self, offset: u64, value: u32) {
@@ -279,6 +285,10 @@ impl PciFunction for FakeFunction {
 
     fn set_irq(&self, _vector: u16, _eventfd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         Ok(())
+    }
+
+    fn is_wanted_back(&self) -> bool {
+        self.state().wanted_back
     }
 
     fn reset(&self) -> io::Result<()> {

@@ -34,6 +34,7 @@ use crate::{
     },
 };
 use std::{
+    io,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -93,10 +94,7 @@ pub(super) fn attach(function: Arc<dyn PciFunction>, options: &OpenOptions) -> R
             reason: format!("0x{:04x}, this driver drives 0x{VENDOR_ID:04x}", u16::from_le_bytes(vendor)),
         });
     }
-    let mut command = [0; 2];
-    function.config_read(PciCommand::OFFSET, &mut command).map_err(config)?;
-    let command = PciCommand::from_bits(u16::from_le_bytes(command)).with_memory(true).with_bus_master(true);
-    function.config_write(PciCommand::OFFSET, &command.into_bits().to_le_bytes()).map_err(config)?;
+    master_bus(&*function, true).map_err(config)?;
 
     let health = Arc::new(Health::new(Arc::clone(&function)));
     wait_initialised(&*function, &health, options.fw_init_timeout)?;
@@ -119,6 +117,14 @@ pub(super) fn attach(function: Arc<dyn PciFunction>, options: &OpenOptions) -> R
         health,
         cmd,
     }))
+}
+
+/// Lets a function write to memory, or not.
+fn master_bus(function: &dyn PciFunction, on: bool) -> io::Result<()> {
+    let mut command = [0; 2];
+    function.config_read(PciCommand::OFFSET, &mut command)?;
+    let command = PciCommand::from_bits(u16::from_le_bytes(command)).with_memory(true).with_bus_master(on);
+    function.config_write(PciCommand::OFFSET, &command.into_bits().to_le_bytes())
 }
 
 fn wait_initialised(function: &dyn PciFunction, health: &Health, timeout: Duration) -> Result<()> {
@@ -358,22 +364,21 @@ pub(super) fn tear_down(core: &Core, stage: Stage) -> Result<()> {
     let orderly = orderly_down(core, stage);
     // Nobody waits for a command any more when the memory goes.
     core.declare_gone(Gone::Closed);
-    if orderly.is_ok() || core.function.reset().is_ok() {
-        core.cmd.release();
-        core.pages.drop_all();
-        core.tables.clear();
-        lock(&core.graves).clear();
-    } else {
-        core.cmd.leak();
-        core.pages.leak_all();
-        core.tables.leak();
-        std::mem::forget(std::mem::take(&mut *lock(&core.graves)));
+    if orderly.is_err() && core.function.reset().is_err() {
+        core.dma.distrust();
     }
+    // A function that nobody drives writes nothing, whatever it still believes (Linux: `pci_clear_master`). After the
+    // reset, which the kernel ends by restoring the register. One that has left the bus cannot be told.
+    let _ = master_bus(&*core.function, false);
+    core.cmd.release();
+    core.pages.drop_all();
+    core.tables.clear();
+    lock(&core.graves).clear();
     orderly
 }
 
 fn orderly_down(core: &Core, stage: Stage) -> Result<()> {
-    core.health.alive()?;
+    core.health.answers()?;
     if stage >= Stage::Initialised {
         core.cmd.call(&TeardownHcaIn::request())?;
     }

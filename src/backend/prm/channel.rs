@@ -138,7 +138,7 @@ impl Channel {
 
     fn end(&self, core: &Core) -> Result<()> {
         let Some(eq) = lock(&self.state).eq.take() else { return Ok(()) };
-        let result = if core.health.gone().is_none() {
+        let result = if core.health.answers().is_ok() {
             eq.destroy(core)
         } else {
             core.bury(eq.into_memory());

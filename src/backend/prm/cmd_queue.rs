@@ -36,8 +36,8 @@ use zerocopy::FromBytes;
 const EVENT_SLICE: Duration = Duration::from_millis(100);
 /// Longest pause between two looks when polling.
 const POLL_SLICE: Duration = Duration::from_millis(1);
-/// Looks between two looks at the health registers.
-const LOOKS_PER_HEALTH: u32 = 64;
+/// Pause between two looks at the health registers while a command is waited for: a dead device costs no more.
+const HEALTH_SLICE: Duration = Duration::from_millis(100);
 /// Offset of the entry's last dword: token, signature, status, ownership.
 const STATUS_OFFSET: usize = 60;
 
@@ -97,6 +97,17 @@ struct Pool {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a command ends what others have made: those that Linux counts as done on a device in error
+/// (`mlx5_internal_err_ret_value`).
+fn takes_down(opcode: CmdOpcode) -> bool {
+    const ENDS: [&str; 4] = ["DEALLOC_", "DELETE_", "DESTROY_", "DETACH_"];
+    match opcode {
+        CmdOpcode::QP_2ERR | CmdOpcode::QP_2RST => true,
+        CmdOpcode::TEARDOWN_HCA | CmdOpcode::DISABLE_HCA | CmdOpcode::MANAGE_PAGES => true,
+        other => other.name().is_some_and(|name| ENDS.iter().any(|ends| name.starts_with(ends))),
+    }
 }
 
 impl CommandQueue {
@@ -169,11 +180,6 @@ impl CommandQueue {
         *lock(&self.memory) = None;
     }
 
-    /// Leaves all memory to a device that could not be stopped.
-    pub(super) fn leak(&self) {
-        std::mem::forget(lock(&self.memory).take());
-    }
-
     /// Executes a command of fixed size.
     pub(super) fn call<C: Command>(&self, input: &C) -> Result<C::Out> {
         Ok(self.exec(Lane::Regular, input, &[], 0)?.0)
@@ -203,7 +209,7 @@ impl CommandQueue {
             .map_err(|_| Error::invalid(format!("a command of {} bytes; 16 at least", input.len())))?;
         let opcode = header.opcode();
         let deadline = Instant::now() + self.timeout;
-        self.health.alive()?;
+        self.admit(opcode)?;
         let Some(memory) = lock(&self.memory).clone() else { return Err(Error::DeviceGone(Gone::Closed)) };
         let slot = self.acquire(&memory, lane, deadline, opcode)?;
         let result = self.run(&memory, slot, input, output, deadline, opcode);
@@ -230,6 +236,12 @@ impl CommandQueue {
             });
         }
         Ok(())
+    }
+
+    /// Refuses what the device cannot be asked any more: all if it is dead, and if the host wants it back, all that does
+    /// not take something down.
+    fn admit(&self, opcode: CmdOpcode) -> Result<()> {
+        self.health.alive().or_else(|gone| if takes_down(opcode) { self.health.answers() } else { Err(gone) })
     }
 
     fn lane_mask(&self, lane: Lane) -> u32 {
@@ -265,7 +277,7 @@ impl CommandQueue {
                 pool.free &= !(1 << slot);
                 return Ok(slot);
             }
-            self.health.alive()?;
+            self.admit(opcode)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let stuck = (pool.stuck & mask).count_ones();
@@ -344,17 +356,20 @@ impl CommandQueue {
 
     fn wait(&self, queue: &QueueMemory, slot: usize, deadline: Instant, opcode: CmdOpcode) -> Result<()> {
         let mut pause = Duration::ZERO;
-        for looks in 1_u32.. {
+        let mut next_health = Instant::now() + HEALTH_SLICE;
+        loop {
             if !queue.hw_owned(slot) {
                 return Ok(());
             }
-            self.health.alive()?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if (left.is_zero() || looks % LOOKS_PER_HEALTH == 0)
-                && let Some(gone) = self.health.sense()
-            {
-                self.health.declare(gone);
-                return Err(Error::DeviceGone(gone));
+            self.health.answers()?;
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
+            if left.is_zero() || now >= next_health {
+                next_health = now + HEALTH_SLICE;
+                if let Some(gone) = self.health.sense() {
+                    self.health.declare(gone);
+                    self.health.answers()?;
+                }
             }
             if left.is_zero() {
                 break;

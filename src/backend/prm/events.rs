@@ -182,7 +182,7 @@ impl Monitor {
         // The watcher was the only one to ask it.
         let server = self.page_server.join();
         let result = match eq {
-            Ok(eq) if core.health.gone().is_none() => eq.destroy(core),
+            Ok(eq) if core.health.answers().is_ok() => eq.destroy(core),
             Ok(eq) => {
                 core.bury(eq.into_memory());
                 Ok(())
@@ -213,7 +213,7 @@ impl Watcher {
                 // Nothing to wait on: fall back to looking.
                 std::thread::sleep(left.min(Duration::from_millis(10)));
             }
-            if self.core.health.gone().is_none() {
+            if self.core.health.answers().is_ok() {
                 // Cleared first: an interrupt that comes while we look is seen by the next wait.
                 self.irq.clear();
                 while let Some(eqe) = self.eq.next() {
@@ -225,10 +225,15 @@ impl Watcher {
             }
             if Instant::now() >= next_poll {
                 next_poll = Instant::now() + health_interval;
-                if self.core.health.gone().is_none()
-                    && let Some(gone) = self.core.health.poll()
+                let health = &self.core.health;
+                if health.answers().is_ok()
+                    && let Some(gone) = health.poll()
                 {
-                    self.core.declare_gone(gone);
+                    health.declare(gone);
+                }
+                // A command may have found out before, and has told nobody.
+                if health.gone().is_some() {
+                    self.core.tell_gone();
                 }
             }
         }

@@ -24,7 +24,12 @@ pub(super) struct Health {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The first verdict, which all callers get.
     gone: Option<Gone>,
+    /// Whether it is past answering. A function that is only wanted back is not.
+    dead: bool,
+    /// Whether those who wait have been told.
+    told: bool,
     counter: u32,
     misses: u32,
 }
@@ -48,26 +53,39 @@ impl Health {
         self.gone().map_or(Ok(()), |gone| Err(Error::DeviceGone(gone)))
     }
 
-    /// Records the verdict; whether it is the first.
-    pub(super) fn declare(&self, gone: Gone) -> bool {
-        let mut state = self.state();
-        let first = state.gone.is_none();
-        state.gone.get_or_insert(gone);
-        first
+    /// Refuses if the device answers no commands any more. One that is wanted back does: it is given back in order,
+    /// or its next driver finds it at work, on memory that is another's by then.
+    pub(super) fn answers(&self) -> Result<()> {
+        if self.state().dead { self.alive() } else { Ok(()) }
     }
 
-    /// Looks for a fatal state in the registers now.
+    /// Records a verdict.
+    pub(super) fn declare(&self, gone: Gone) {
+        let mut state = self.state();
+        state.gone.get_or_insert(gone);
+        state.dead |= gone != Gone::Released;
+    }
+
+    /// The verdict, once: those who wait are to be told of it.
+    pub(super) fn news(&self) -> Option<Gone> {
+        let mut state = self.state();
+        let news = state.gone.filter(|_| !state.told);
+        state.told |= news.is_some();
+        news
+    }
+
+    /// Looks for a fatal state in the registers now. A function that is pulled out is asked for too: then it is dead.
     pub(super) fn sense(&self) -> Option<Gone> {
-        if self.function.is_wanted_back() {
-            return Some(Gone::Released);
-        }
         let has_left = || self.function.bar_read32(regs::HEALTH_FW_VER) == regs::ALL_ONES;
         if has_left() {
             return Some(Gone::Pci);
         }
         let fatal = self.sense_registers();
         // Whatever a function seems to say while it is pulled out, it does not say.
-        if fatal.is_some() && has_left() { Some(Gone::Pci) } else { fatal }
+        if fatal.is_some() && has_left() {
+            return Some(Gone::Pci);
+        }
+        fatal.or_else(|| self.function.is_wanted_back().then_some(Gone::Released))
     }
 
     /// What the registers of a function on the bus say.

@@ -117,9 +117,15 @@ impl Core {
         error
     }
 
-    /// The device is dead: whoever waits learns it now.
+    /// The device is gone: whoever waits learns it now.
     fn declare_gone(&self, gone: Gone) {
-        if self.health.declare(gone) && gone != Gone::Closed {
+        self.health.declare(gone);
+        self.tell_gone();
+    }
+
+    /// Wakes whoever waits on a device that is gone.
+    fn tell_gone(&self) {
+        if let Some(gone) = self.health.news().filter(|gone| *gone != Gone::Closed) {
             self.events.push(AsyncEvent::DeviceFatal(gone));
         }
         self.cmd.wake();
@@ -217,7 +223,7 @@ impl PrmControl {
         self.uars.clear();
         result = result.and(core.vectors.shut_down(core));
         result = result.and(monitor.stop(core));
-        if core.health.gone().is_none() {
+        if core.health.answers().is_ok() {
             let uar = core.cmd.call(&DeallocUarIn::request().with_uar(self.events_uar));
             result = result.and(uar.map(|_| ()));
         }

@@ -198,14 +198,9 @@ impl FirmwarePages {
         }
     }
 
-    /// Forgets all pages after a reset of the function.
+    /// Forgets all pages: the function is down, and reaches none of them.
     pub(super) fn drop_all(&self) {
         *self.held() = Held::default();
-    }
-
-    /// Leaves all memory to a device that could not be stopped.
-    pub(super) fn leak_all(&self) {
-        std::mem::forget(std::mem::take(&mut *self.held()));
     }
 }
 

@@ -148,7 +148,7 @@ impl Tables {
 
     /// Destroys all objects in the device, users before what they use.
     pub(super) fn destroy_all(&self, core: &Core) -> Result<()> {
-        core.health.alive()?;
+        core.health.answers()?;
         let mut result = Ok(());
         let mut keep_first = |step: Result<()>| {
             if result.is_ok() {
@@ -179,12 +179,5 @@ impl Tables {
         // Out of the lock: a channel that ends looks at the tables.
         let cqs = std::mem::take(&mut *lock(&self.cqs));
         drop(cqs);
-    }
-
-    /// Leaves all memory to a device that could not be stopped.
-    pub(super) fn leak(&self) {
-        std::mem::forget(std::mem::take(&mut *lock(&self.qps)));
-        std::mem::forget(std::mem::take(&mut *lock(&self.mrs)));
-        std::mem::forget(std::mem::take(&mut *lock(&self.cqs)));
     }
 }

@@ -6,3 +6,4 @@ mod irqs;
 mod open;
 mod region;
 mod rig;
+mod taken_away;

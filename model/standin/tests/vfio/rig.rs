@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::{CString, c_int, c_ulong},
-    io,
+    fs, io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     path::PathBuf,
     process::Command,
@@ -27,13 +27,29 @@ pub(crate) fn on_card(name: &str, options: &str, body: impl FnOnce()) -> String 
 
 /// The same in a computer that is set up as `host` says.
 pub(crate) fn on_host(name: &str, options: &str, host: &str, body: impl FnOnce()) -> String {
+    run(name, &[("MLX5_MODEL", options), ("MLX5_MODEL_HOST", host)], body)
+}
+
+/// The same, and the card's trace beside what was said.
+pub(crate) fn traced(name: &str, host: &str, body: impl FnOnce()) -> (String, String) {
+    let path = env::temp_dir().join(format!("{}-{}", name.replace("::", "-"), std::process::id()));
+    let file = path.to_str().expect("a path of ASCII");
+    let said = run(name, &[("MLX5_MODEL_HOST", host), ("MLX5_MODEL_TRACE", file)], body);
+    let trace = if is_inside() { String::new() } else { fs::read_to_string(&path).expect("the trace") };
+    // Inside there is none.
+    let _ = fs::remove_file(&path);
+    (said, trace)
+}
+
+fn run(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) -> String {
     if env::var_os(INSIDE).is_some() {
         body();
         return String::new();
     }
     let child = Command::new(env::current_exe().expect("path of this program"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .envs([(INSIDE, "1"), ("MLX5_MODEL", options), ("MLX5_MODEL_HOST", host)])
+        .env(INSIDE, "1")
+        .envs(environment.iter().copied())
         .env("LD_PRELOAD", library())
         .output()
         .expect("the test program runs");

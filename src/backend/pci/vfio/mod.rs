@@ -273,8 +273,12 @@ impl PciFunction for VfioFunction {
             // SAFETY: takes nothing.
             match unsafe { ioctl::call_number(self.device.as_fd(), ioctl::DEVICE_RESET, 0) } {
                 Ok(_) => return Ok(()),
-                // Somebody holds the device's lock for a moment.
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && Instant::now() < deadline => {
+                // Somebody holds the device's lock for a moment; or until it is closed, if he wants it back.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EAGAIN)
+                        && Instant::now() < deadline
+                        && !self.is_wanted_back() =>
+                {
                     thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => return Err(error),

@@ -209,6 +209,82 @@ fn a_dead_device_ends_all_waits() {
     assert!(start.elapsed() < 10 * SECOND);
 }
 
+/// An answer to a command without content.
+fn exec(queue: &CommandQueue, opcode: CmdOpcode) -> Result<()> {
+    let mut input = [0; 16];
+    input[..8].copy_from_slice(&MboxIn::new().with_opcode(opcode).to_bytes()[..8]);
+    queue.exec_bytes(Lane::Regular, &input, &mut [0; 16])
+}
+
+/// A function that is wanted back answers: what is under way ends as ever, nothing new is made, and all can be ended.
+#[test]
+fn a_function_that_is_wanted_back_is_taken_down() {
+    let (fake, queue) = queue(60 * SECOND);
+    let ends = [
+        CmdOpcode::QP_2RST,
+        CmdOpcode::DESTROY_QP,
+        CmdOpcode::DEALLOC_UAR,
+        CmdOpcode::DETACH_FROM_MCG,
+        CmdOpcode::DELETE_FLOW_TABLE_ENTRY,
+        CmdOpcode::TEARDOWN_HCA,
+        CmdOpcode::MANAGE_PAGES,
+        CmdOpcode::DISABLE_HCA,
+    ];
+    fake.hold(true);
+    std::thread::scope(|scope| {
+        let queue = &queue;
+        scope.spawn(move || echo(queue, Lane::Regular, 700, 700, 0).unwrap());
+        wait_for(|| fake.waiting() == [0]);
+        fake.want_back();
+        // Found out by the command that waits.
+        wait_for(|| queue.health.gone() == Some(Gone::Released));
+        let refused = exec(queue, CmdOpcode::ALLOC_PD).unwrap_err();
+        assert!(matches!(refused, Error::DeviceGone(Gone::Released)), "{refused}");
+        assert_eq!(fake.waiting(), [0]);
+        fake.hold(false);
+    });
+    for opcode in ends {
+        exec(&queue, opcode).unwrap_or_else(|error| panic!("{error}"));
+    }
+    // It dies before all is ended: then nothing is asked any more, and all callers still get the first verdict.
+    fake.hold(true);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| exec(&queue, CmdOpcode::DESTROY_QP).unwrap_err());
+        wait_for(|| fake.waiting().len() == 1);
+        fake.set_register(regs::HEALTH_FW_VER, regs::ALL_ONES);
+        let gone = waiting.join().unwrap();
+        assert!(matches!(gone, Error::DeviceGone(Gone::Released)), "{gone}");
+    });
+    for opcode in ends {
+        let gone = exec(&queue, opcode).unwrap_err();
+        assert!(matches!(gone, Error::DeviceGone(Gone::Released)), "{opcode}: {gone}");
+    }
+    assert!(start.elapsed() < 10 * SECOND);
+    assert_eq!(fake.waiting().len(), 1, "a dead device was asked");
+}
+
+/// What ends each thing that can be made: told by the names that the interface gives.
+#[test]
+fn every_maker_has_an_end() {
+    let opcode_of = |name: &str| {
+        let found = CmdOpcode::TABLE.1.iter().find(|(found, _)| *found == name);
+        CmdOpcode(found.unwrap_or_else(|| panic!("{name}")).1 as u16)
+    };
+    let makers = [("CREATE_", "DESTROY_"), ("ALLOC_", "DEALLOC_"), ("ATTACH_TO_", "DETACH_FROM_")];
+    let mut n_makers = 0;
+    for (maker, end) in makers {
+        let made = CmdOpcode::TABLE.1.iter().filter_map(|(name, _)| name.strip_prefix(maker));
+        for what in made {
+            n_makers += 1;
+            assert!(!takes_down(opcode_of(&format!("{maker}{what}"))), "{maker}{what}");
+            assert!(takes_down(opcode_of(&format!("{end}{what}"))), "{end}{what}");
+        }
+    }
+    assert!(n_makers > 30, "{n_makers}");
+    assert!(!takes_down(CmdOpcode(0xfff)));
+}
+
 #[test]
 fn a_foreign_interface_is_refused() {
     for (offset, value, rule) in [
