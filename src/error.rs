@@ -56,7 +56,7 @@ pub enum Error {
         /// How long.
         after: Duration,
     },
-    /// The device does not work any more. Every call says so until the function is reset and opened again.
+    /// The device does not work any more, or not for us. Every call says so until the function is reset and opened again.
     DeviceGone(Gone),
     /// The device lacks a capability that the call needs.
     Unsupported {
@@ -97,7 +97,8 @@ pub enum Error {
 pub enum Gone {
     /// Registers read all ones: the function has left the bus.
     Pci,
-    /// The kernel wants the function back: somebody unbinds or removes it.
+    /// The kernel wants the function back: somebody unbinds or removes it, and waits until it is closed. The device
+    /// itself works: what was made can be destroyed, and dropping the context takes it down in order.
     Released,
     /// The health counter stands still.
     HealthCounter {

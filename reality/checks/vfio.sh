@@ -75,3 +75,4 @@ check "plugged in again, to mlx5_core: PORT_ACTIVE" rescan
 setup "bound to vfio-pci once more" bind_vfio $first
 check "and it works again" mlx5 pingpong --device $card --iters 100
 check "at last to mlx5_core: PORT_ACTIVE" back
+check "no warning in dmesg" no_warning

@@ -222,7 +222,7 @@ pub enum AsyncEvent {
         /// Whether traffic can pass.
         up: bool,
     },
-    /// The device stopped working.
+    /// The device stopped working, or the host wants it back.
     DeviceFatal(Gone),
     /// An event that this driver does not know, passed over.
     Other {

@@ -32,7 +32,8 @@ use std::{fmt, os::fd::BorrowedFd, sync::Arc, time::Duration};
 /// A device as its objects are made on it. Methods may be called from any thread at once.
 ///
 /// Every method that asks the device has a deadline, and answers
-/// [`DeviceGone`](crate::Error::DeviceGone) at once when the device is known to be dead.
+/// [`DeviceGone`](crate::Error::DeviceGone) at once when the device is known to be dead. One that the host wants back
+/// ([`Gone::Released`](crate::Gone::Released)) can still be taken down: methods that destroy work.
 ///
 /// An implementation keeps the memory that the device may reach (queues, registered memory) until the
 /// device has confirmed that the object is destroyed, whatever the caller drops. The caller does not touch the

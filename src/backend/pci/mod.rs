@@ -85,7 +85,8 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// Signals `eventfd` on each interrupt of `vector`, or nothing more if `None`.
     fn set_irq(&self, vector: u16, eventfd: Option<BorrowedFd<'_>>) -> io::Result<()>;
 
-    /// Whether the host wants the function back, and waits until it is closed.
+    /// Whether the host wants the function back, and waits until it is closed. It can still be taken down: it answers, and
+    /// nobody resets it for its next driver.
     fn is_wanted_back(&self) -> bool {
         false
     }
