@@ -88,6 +88,8 @@ pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
 pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
 /// `IBV_QP_EX_WITH_…` of all of RC.
 pub const RC_OPS: u64 = 0xff | IBV_QP_EX_WITH_BIND_MW | 1 << 9;
+/// Those whose WQEs are short: without LOCAL_INV and BIND_MW, whose UMRs have libmlx5 make larger rings.
+pub const RC_SHORT_OPS: u64 = RC_OPS & !(IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW);
 /// The same of UC.
 pub const UC_OPS: u64 = 0xf | 1 << 7 | IBV_QP_EX_WITH_BIND_MW | 1 << 9;
 /// The same of UD.

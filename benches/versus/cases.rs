@@ -8,7 +8,7 @@ use crate::{
     rig::{self, Rig},
     rival::{
         device::{Device, QpOptions},
-        ffi::{IBV_QP_EX_WITH_LOCAL_INV, IBV_QPT_RC, IbvQpCap, RC_OPS},
+        ffi::{IBV_QPT_RC, IbvQpCap, RC_SHORT_OPS},
         library::Library,
         ops::Theirs,
     },
@@ -78,9 +78,7 @@ fn targets(name: &str) -> Targets {
 /// after the last device was opened.
 fn rivals_with(library: Option<&'static Library>, caps: IbvQpCap, n_wqebbs: u32) -> Vec<Rival> {
     let Some(library) = library else { return vec![] };
-    // Without room for the long WQEs of LOCAL_INV.
-    let send_ops = RC_OPS & !IBV_QP_EX_WITH_LOCAL_INV;
-    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops, caps };
+    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_SHORT_OPS, caps };
     [(NO_LOCKS, false), (LOCKS, true)]
         .map(|(names, with_locks)| {
             let theirs = Theirs::new(&mut Device::open(library, with_locks), &options, N_CQES);

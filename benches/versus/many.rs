@@ -6,10 +6,7 @@ use crate::{
     rig::{QPN, REMOTE, Rig, memory},
     rival::{
         device::{Cq, Device, Qp, QpOptions},
-        ffi::{
-            IBV_QP_EX_WITH_LOCAL_INV, IBV_QPT_RC, IBV_SEND_INLINE, IBV_WR_RDMA_WRITE, IbvQpCap, IbvSge,
-            RC_OPS,
-        },
+        ffi::{IBV_QPT_RC, IBV_SEND_INLINE, IBV_WR_RDMA_WRITE, IbvQpCap, IbvSge, RC_SHORT_OPS},
         library::Library,
         ops::{MESSAGE, Message, Theirs, post_send_to, wr_write_inline_to},
     },
@@ -151,7 +148,7 @@ impl Many {
 }
 
 fn theirs(names: [&'static str; 2], device: &mut Device, n: usize) -> [Contender; 2] {
-    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_OPS & !IBV_QP_EX_WITH_LOCAL_INV, caps: CAPS };
+    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_SHORT_OPS, caps: CAPS };
     let mut first = Theirs::new(device, &options, 256);
     first.prepare(1, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, 1);
     let cq = device.cq(256);
