@@ -1,6 +1,6 @@
 //! Runs this program once more with the pretend device under it.
 
-use super::sysfs::Tree;
+use mlx5_devices::sysfs::Tree;
 use std::{
     env,
     ffi::OsStr,
@@ -22,6 +22,12 @@ fn library() -> PathBuf {
     found.into_iter().find(|path| path.is_file()).expect("libmlx5_uverbs.so beside this program")
 }
 
+/// The folder of sysfs in which libibverbs finds the pretend device: an InfiniBand port, of a ConnectX-6.
+fn tree() -> Tree {
+    let config = "part=cx6,link=ib".parse().expect("options of a card");
+    Tree::new(&config).expect("a temporary folder")
+}
+
 fn command(tree: &Tree, arguments: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(env::current_exe().expect("path of this program"));
     command.args(arguments).env(INSIDE, "1").env("LD_PRELOAD", library()).env("SYSFS_PATH", tree.root());
@@ -35,6 +41,8 @@ fn command(tree: &Tree, arguments: &[impl AsRef<OsStr>]) -> Command {
         let (name, value) = name.split_once('=').expect("a setting");
         command.env(name, value);
     }
+    // The device that does nothing.
+    command.env_remove("MLX5_MODEL");
     // Settings of the user's must not change what is compared.
     for name in ["MLX5_SINGLE_THREADED", "MLX5_POST_SEND_PREFER_BF", "MLX5_SHUT_UP_BF", "MLX5_CQE_SIZE"] {
         command.env_remove(name);
@@ -44,7 +52,7 @@ fn command(tree: &Tree, arguments: &[impl AsRef<OsStr>]) -> Command {
 
 /// The program with its own arguments; gives its exit code.
 pub fn again() -> i32 {
-    let tree = Tree::new().expect("a temporary folder");
+    let tree = tree();
     let arguments: Vec<_> = env::args_os().skip(1).collect();
     let status = command(&tree, &arguments).status().expect("this program runs");
     status.code().unwrap_or(1)
@@ -56,7 +64,7 @@ pub fn test(name: &str) -> Option<Output> {
     if is_inside() {
         return None;
     }
-    let tree = Tree::new().expect("a temporary folder");
+    let tree = tree();
     let output = command(&tree, &["--exact", name, "--nocapture", "--test-threads=1"]).output();
     let output = output.expect("this program runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -10,4 +10,3 @@ pub mod ffi;
 pub mod launch;
 pub mod library;
 pub mod ops;
-pub mod sysfs;

@@ -49,7 +49,7 @@ At the end it prints how many WQEs came by BlueFlame, and the rules that were br
 /// What to do with the software ConnectX.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Start a program that finds the software ConnectX behind /dev/vfio (group 5555)
+    /// Start a program that finds the software ConnectX behind /dev/vfio (group 5555), or as an RDMA device
     #[command(after_help = RUN_NOTES)]
     Run(ModelRun),
     /// Serve one of its functions over vfio-user, to one client after the other
@@ -79,6 +79,9 @@ pub(crate) struct ModelRun {
     pub(crate) device: DeviceArg,
     #[command(flatten)]
     pub(crate) recording: Recording,
+    /// The program finds the card as verbs do, as a kernel's RDMA device mlx5_0: for any program of libibverbs
+    #[arg(long)]
+    pub(crate) verbs: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,

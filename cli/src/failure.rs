@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It was tried and failed: exit code 1.
     Run(String),
+    /// A program that was run has ended without success, and has said why itself: its own exit code.
+    Program(u8),
     /// The result could not be printed: exit code 1, or silence and 0 if the reader went away.
     Output(io::Error),
 }
@@ -22,6 +24,7 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
+            Self::Program(code) => ExitCode::from(*code),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Run(_) | Self::Output(_) => ExitCode::FAILURE,
         }
@@ -31,6 +34,7 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Usage(text) | Self::Run(text) => Some(text.clone()),
+            Self::Program(_) => None,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             Self::Output(error) => Some(format!("cannot write to standard output: {error}")),
         }

@@ -1,39 +1,63 @@
 //! `mlx5 model run`: another program on the software ConnectX.
 
+mod verbs;
+
 use crate::{args::ModelRun, failure::Failure};
 use mlx5_model::ModelConfig;
 use std::{env, os::unix::process::CommandExt, path::PathBuf, process::Command};
 
-/// The library that answers `/dev/vfio`, built beside this program.
-const LIBRARY: &str = "libmlx5_standin.so";
-
-/// Where the library is: named by `MLX5_STANDIN`, or beside this program.
-fn library() -> Result<PathBuf, Failure> {
-    if let Some(path) = env::var_os("MLX5_STANDIN") {
-        return Ok(path.into());
-    }
-    let own = env::current_exe()?;
-    let path = own.with_file_name(LIBRARY);
-    if path.is_file() {
-        return Ok(path);
-    }
-    let text =
-        format!("{} is not there: build it with `cargo build --release -p mlx5-standin`", path.display());
-    Err(Failure::Run(text))
+/// A library that is loaded into programs, built beside this program.
+struct Library {
+    file: &'static str,
+    package: &'static str,
+    /// Environment variable that names it, if it is elsewhere.
+    variable: &'static str,
 }
 
-/// Becomes `args.program`, with the model as `/dev/vfio/5555`. Returns only if it cannot be started.
+/// Answers `/dev/vfio`.
+const VFIO: Library =
+    Library { file: "libmlx5_standin.so", package: "mlx5-standin", variable: "MLX5_STANDIN" };
+/// Answers `/dev/infiniband`.
+const VERBS: Library = Library { file: "libmlx5_uverbs.so", package: "mlx5-uverbs", variable: "MLX5_UVERBS" };
+
+impl Library {
+    /// Where it is: named by its variable, or beside this program.
+    fn path(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = env::var_os(self.variable) {
+            return Ok(path.into());
+        }
+        let path = env::current_exe()?.with_file_name(self.file);
+        if path.is_file() {
+            return Ok(path);
+        }
+        let (path, package) = (path.display(), self.package);
+        Err(Failure::Run(format!("{path} is not there: build it with `cargo build --release -p {package}`")))
+    }
+}
+
+/// Starts `args.program` with the model as `/dev/vfio/5555`, or as an RDMA device.
 pub(crate) fn run(args: &ModelRun) -> Result<(), Failure> {
     let (kind, options) = args.device.device.split_once(':').unwrap_or((&args.device.device, ""));
     if kind != "model" {
         return Err(Failure::Usage(format!("device kind `{kind}`: `mlx5 model run` takes model:OPTIONS")));
     }
-    let _: ModelConfig = options.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
+    let config: ModelConfig = options.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
+    if args.verbs {
+        return verbs::run(args, &config, options);
+    }
+    let mut command = command(args, &VFIO, options)?;
+    // Becomes the program; returns only if it cannot be started.
+    let error = command.exec();
+    Err(not_started(&command, &error))
+}
+
+/// The program of a command line, with a card of these options in it.
+fn command(args: &ModelRun, library: &Library, options: &str) -> Result<Command, Failure> {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::Usage("no program to run".into()));
     };
     let mut command = Command::new(program);
-    command.args(arguments).env("LD_PRELOAD", library()?).env("MLX5_MODEL", options);
+    command.args(arguments).env("LD_PRELOAD", library.path()?).env("MLX5_MODEL", options);
     for (name, path) in
         [("MLX5_MODEL_TRACE", &args.recording.trace), ("MLX5_MODEL_PCAP", &args.recording.pcap)]
     {
@@ -41,6 +65,9 @@ pub(crate) fn run(args: &ModelRun) -> Result<(), Failure> {
             command.env(name, path);
         }
     }
-    let error = command.exec();
-    Err(Failure::Run(format!("{}: {error}", program.to_string_lossy())))
+    Ok(command)
+}
+
+fn not_started(command: &Command, error: &std::io::Error) -> Failure {
+    Failure::Run(format!("{}: {error}", command.get_program().to_string_lossy()))
 }

@@ -2,6 +2,8 @@
 //! [`DeviceName`] knows.
 #![forbid(unsafe_code)]
 
+pub mod sysfs;
+
 use mlx5_direct::{Context, Error, backend::prm::OpenOptions, device::DeviceName};
 use mlx5_model::{Model, ModelConfig, config::Drive};
 use std::{fmt, str::FromStr};

@@ -1,8 +1,8 @@
 //! A command as a program writes it to the device's descriptor, and where it wants the answer.
 
-use crate::uapi::{ExtendedHeader, Header, number};
+use crate::uapi::{ExtendedHeader, ExtendedResp, Header, number};
 use std::ffi::c_int;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A command.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +25,29 @@ pub(crate) struct Reply {
     pub(crate) core: Vec<u8>,
     /// The driver's, after it.
     pub(crate) driver: Vec<u8>,
+}
+
+impl Reply {
+    /// With the driver's part.
+    pub(crate) fn driver(mut self, structure: impl IntoBytes + Immutable) -> Self {
+        self.driver = structure.as_bytes().to_vec();
+        self
+    }
+}
+
+/// An answer without a part of the driver's.
+pub(crate) fn core(structure: impl IntoBytes + Immutable) -> Reply {
+    Reply { core: structure.as_bytes().to_vec(), driver: vec![] }
+}
+
+/// The response of a command whose extended form has two more words in it.
+pub(crate) fn extendable(command: &Command<'_>, structure: impl IntoBytes + Immutable) -> Reply {
+    let mut reply = core(structure);
+    if command.is_extended() {
+        let response_length = (reply.core.len() + size_of::<ExtendedResp>()) as u32;
+        reply.core.extend(ExtendedResp { comp_mask: 0, response_length }.as_bytes());
+    }
+    reply
 }
 
 impl<'a> Command<'a> {
@@ -70,6 +93,12 @@ impl<'a> Command<'a> {
         T::read_from_prefix(self.request).map(|(structure, _)| structure).map_err(|_| libc::EINVAL)
     }
 
+    /// A structure after a `C`.
+    pub(crate) fn behind<C, T: FromBytes>(&self) -> Result<T, c_int> {
+        let request = self.request.get(size_of::<C>()..).ok_or(libc::EINVAL)?;
+        T::read_from_prefix(request).map(|(structure, _)| structure).map_err(|_| libc::EINVAL)
+    }
+
     /// The driver's structure, after a `C`, or where the extended form has it.
     pub(crate) fn driver<C, T: FromBytes>(&self) -> Result<T, c_int> {
         let request = self.request.get(self.driver_at.unwrap_or(size_of::<C>())..).ok_or(libc::EINVAL)?;
@@ -105,7 +134,6 @@ impl<'a> Command<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zerocopy::IntoBytes;
 
     #[test]
     fn plain_commands_are_answered_in_one_piece() {

@@ -14,15 +14,17 @@
 //! | `libc_calls` | the calls that are interposed |
 //! | `real` | libc's own |
 //! | `command` | commands as a program writes them, and where it wants the answer |
-//! | `device` | the answers |
+//! | `idle` | the answers of a device that does nothing |
+//! | `backed` | those of one with a software card behind it |
 //! | `eyes` | where queues are, for benchmarks |
 //! | `uapi` | the structures of both, as `rdma/ib_user_verbs.h` and `rdma/mlx5-abi.h` have them |
 //!
 //! Only the `write` interface is spoken: without an answer to `ioctl`, libibverbs falls back to it.
 
+mod backed;
 mod command;
-mod device;
 mod eyes;
+mod idle;
 mod libc_calls;
 #[path = "../../standin/src/real.rs"]
 mod real;

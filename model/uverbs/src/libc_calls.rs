@@ -4,20 +4,36 @@
 //! which it compares with sysfs.
 #![expect(unreachable_pub, reason = "the linker reaches them")]
 
-use crate::{command::Command, device::Device, real::real};
+use crate::{
+    backed::{self, Context},
+    command::Command,
+    idle::Idle,
+    real::real,
+};
 use std::{
     collections::BTreeMap,
     ffi::{CStr, c_char, c_int, c_ulong, c_void},
+    os::fd::AsRawFd,
     ptr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The device's file.
-const NODE: &[u8] = b"/dev/infiniband/uverbs0";
+/// The devices' files, less the number.
+const NODES: &[u8] = b"/dev/infiniband/uverbs";
 /// What is opened in its place.
 const ZERO: &CStr = c"/dev/zero";
+/// Bytes of a UAR page.
+const UAR_BYTES: usize = 4096;
 /// `NETLINK_RDMA`: where the kernel has it, libibverbs would look for devices there and not in sysfs.
 const NETLINK_RDMA: c_int = 20;
+
+/// What an open descriptor of the device is.
+enum Device {
+    /// Numbers only.
+    Idle(Box<Idle>),
+    /// A function of a software card.
+    Backed(Arc<Context>),
+}
 
 /// The open descriptors of the device.
 fn devices() -> MutexGuard<'static, BTreeMap<c_int, Device>> {
@@ -29,6 +45,14 @@ fn is_device(fd: c_int) -> bool {
     devices().contains_key(&fd)
 }
 
+/// The open device with a card behind it.
+fn context(fd: c_int) -> Option<Arc<Context>> {
+    match devices().get(&fd)? {
+        Device::Backed(context) => Some(Arc::clone(context)),
+        Device::Idle(_) => None,
+    }
+}
+
 /// A descriptor that can be waited for, and on which nothing comes.
 pub(crate) fn event_descriptor() -> Result<c_int, c_int> {
     // SAFETY: makes a descriptor, which is given away.
@@ -38,7 +62,7 @@ pub(crate) fn event_descriptor() -> Result<c_int, c_int> {
     }
 }
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: the address of this thread's errno.
     unsafe { *libc::__errno_location() }
 }
@@ -50,13 +74,31 @@ fn failed<T: From<i8>>(error: c_int) -> T {
     T::from(-1)
 }
 
-/// Whether a path is the device's.
+/// Which device's file a path is.
 ///
 /// # Safety
 /// `path` is a C string or null.
-unsafe fn is_node(path: *const c_char) -> bool {
+unsafe fn node(path: *const c_char) -> Option<usize> {
+    if path.is_null() {
+        return None;
+    }
     // SAFETY: promised by the caller.
-    !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes() == NODE
+    match unsafe { CStr::from_ptr(path) }.to_bytes().strip_prefix(NODES)? {
+        [digit @ b'0'..=b'9'] => Some(usize::from(digit - b'0')),
+        _ => None,
+    }
+}
+
+/// Opens device `index` behind a descriptor.
+fn opened(index: usize, fd: c_int) -> Result<(), c_int> {
+    // A card that is brought up opens and writes by itself: not under the lock.
+    let device = match backed::card::is_wanted() {
+        true => Device::Backed(Context::open(index)?),
+        false => Device::Idle(Box::default()),
+    };
+    let before = devices().insert(fd, device);
+    drop(before);
+    Ok(())
 }
 
 macro_rules! opens {
@@ -68,13 +110,16 @@ macro_rules! opens {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int $(, $mode: $ty)?) -> c_int {
             // SAFETY: libc's contract: a C string.
-            let ours = unsafe { is_node(path) };
-            let path = if ours { ZERO.as_ptr() } else { path };
+            let ours = unsafe { node(path) };
+            let path = if ours.is_some() { ZERO.as_ptr() } else { path };
             let fd = real!($c_name, fn(*const c_char, c_int $(, $ty)?) -> c_int, path, flags $(, $mode)?);
-            if ours && fd >= 0 {
-                devices().insert(fd, Device::default());
+            match ours.filter(|_| fd >= 0).map_or(Ok(()), |index| opened(index, fd)) {
+                Ok(()) => fd,
+                Err(error) => {
+                    real!(c"close", fn(c_int) -> c_int, fd);
+                    failed(error)
+                }
             }
-            fd
         }
     )* };
 }
@@ -96,7 +141,7 @@ macro_rules! paths {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, $argument: $ty) -> c_int {
             // SAFETY: libc's contract: a C string.
-            let path = if unsafe { is_node(path) } { ZERO.as_ptr() } else { path };
+            let path = if unsafe { node(path) }.is_some() { ZERO.as_ptr() } else { path };
             real!($c_name, fn(*const c_char, $ty) -> c_int, path, $argument)
         }
     )* };
@@ -114,7 +159,10 @@ paths! {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    devices().remove(&fd);
+    // What ends with it closes descriptors itself: not under the lock.
+    let gone = devices().remove(&fd);
+    drop(gone);
+    backed::events::closed(fd);
     real!(c"close", fn(c_int) -> c_int, fd)
 }
 
@@ -149,14 +197,23 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: usize) -> isize {
     let mut devices = devices();
-    let Some(device) = devices.get_mut(&fd) else {
+    if !devices.contains_key(&fd) {
         drop(devices);
         return real!(c"write", fn(c_int, *const c_void, usize) -> isize, fd, from, len);
-    };
+    }
     // SAFETY: libc's contract: `len` bytes to read.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast(), len) };
     let done = Command::parse(bytes).and_then(|command| {
-        let reply = device.execute(&command)?;
+        let reply = match devices.get_mut(&fd) {
+            Some(Device::Idle(device)) => device.execute(&command)?,
+            Some(Device::Backed(context)) => {
+                let context = Arc::clone(context);
+                // The card writes to descriptors itself.
+                drop(devices);
+                context.execute(&command)?
+            }
+            None => return Err(libc::EBADF),
+        };
         // SAFETY: the caller's promise.
         unsafe { command.answer(&reply) };
         Ok(())
@@ -181,6 +238,15 @@ macro_rules! mmaps {
             if ours && !is_uar(offset) {
                 return ptr::without_provenance_mut(failed::<isize>(libc::EINVAL) as usize);
             }
+            if ours && let Some(context) = context(fd) {
+                let map = |fd: c_int, offset: u64| real!(
+                    $c_name, fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void,
+                    at, len, protection, flags, fd, offset as i64
+                );
+                return map_uar(&context, len, offset, map).unwrap_or_else(|error| {
+                    ptr::without_provenance_mut(failed::<isize>(error) as usize)
+                });
+            }
             let (flags, fd, offset) = match ours {
                 // Private: a child that is traced rings no register of its parent's.
                 true => (flags & !libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
@@ -199,6 +265,37 @@ macro_rules! mmaps {
 mmaps! {
     mmap, c"mmap";
     mmap64, c"mmap64";
+}
+
+/// Maps a UAR page of the card.
+fn map_uar(
+    context: &Context,
+    len: usize,
+    offset: i64,
+    map: impl FnOnce(c_int, u64) -> *mut c_void,
+) -> Result<*mut c_void, c_int> {
+    if len != UAR_BYTES {
+        return Err(libc::EINVAL);
+    }
+    let at = context.uar_offset((offset >> 12 & 0xff) as usize)?;
+    let host = context.host();
+    let base = map(host.function.bar_fd().as_raw_fd(), at);
+    if base == libc::MAP_FAILED {
+        return Err(errno());
+    }
+    // SAFETY: a page of the BAR, just mapped.
+    unsafe { backed::uar::mapped(host, base.cast(), len, at)? };
+    Ok(base)
+}
+
+/// libc's `munmap`: of a page whose stores are trapped, they are no more.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+    backed::uar::unmapped(at.addr(), len);
+    real!(c"munmap", fn(*mut c_void, usize) -> c_int, at, len)
 }
 
 /// Whether the offset's command is that of a UAR page: regular, write-combining or not cached.

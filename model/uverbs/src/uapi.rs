@@ -24,7 +24,11 @@ pub(crate) mod number {
     pub(crate) const QUERY_QP: u32 = 25;
     pub(crate) const MODIFY_QP: u32 = 26;
     pub(crate) const DESTROY_QP: u32 = 27;
+    pub(crate) const ATTACH_MCAST: u32 = 30;
+    pub(crate) const DETACH_MCAST: u32 = 31;
     pub(crate) const CREATE_SRQ: u32 = 32;
+    pub(crate) const MODIFY_SRQ: u32 = 33;
+    pub(crate) const QUERY_SRQ: u32 = 34;
     pub(crate) const DESTROY_SRQ: u32 = 35;
     pub(crate) const OPEN_XRCD: u32 = 37;
     pub(crate) const CLOSE_XRCD: u32 = 38;
@@ -48,6 +52,8 @@ structures! {
     /// `struct ib_uverbs_ex_cmd_hdr`: words of 8 bytes here and in the header before it.
     ExtendedHeader { response: u64, provider_in_words: u16, provider_out_words: u16, reserved: u32, }
 
+    /// `struct mlx5_ib_alloc_ucontext_req`, with which newer ones begin.
+    AllocUcontextReq { total_num_bfregs: u32, num_low_latency_bfregs: u32, }
     GetContextResp { async_fd: u32, num_comp_vectors: u32, }
     /// `struct mlx5_ib_alloc_ucontext_resp`.
     AllocUcontextResp {
@@ -77,10 +83,15 @@ structures! {
     }
     /// Responses that are a handle and one number: protection domains, memory windows, channels' descriptors.
     HandleResp { handle: u32, }
+    RegMr { start: u64, length: u64, hca_va: u64, pd_handle: u32, access_flags: u32, }
     RegMrResp { mr_handle: u32, lkey: u32, rkey: u32, }
     CreateCq { user_handle: u64, cqe: u32, comp_vector: u32, comp_channel: u32, reserved: u32, }
+    /// What the extended form ends with.
+    ExCreateCqEnd { comp_mask: u32, flags: u32, reserved: u32, }
     /// `struct mlx5_ib_create_cq` as far as it is looked at.
-    Mlx5CreateCq { buf_addr: u64, db_addr: u64, cqe_size: u32, reserved: u32, }
+    Mlx5CreateCq {
+        buf_addr: u64, db_addr: u64, cqe_size: u32, cqe_comp_en: u8, cqe_comp_res_format: u8, flags: u16,
+    }
     CreateCqResp { cq_handle: u32, cqe: u32, }
     /// `struct ib_uverbs_create_qp`, with which the extended form begins too.
     CreateQp {
@@ -97,29 +108,49 @@ structures! {
         qp_handle: u32, qpn: u32, max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32, max_recv_sge: u32,
         max_inline_data: u32, reserved: u32,
     }
+    /// What the extended form ends with.
+    ExCreateQpEnd { comp_mask: u32, create_flags: u32, rwq_ind_tbl_handle: u32, source_qpn: u32, }
     /// What the extended create responses end with.
     ExtendedResp { comp_mask: u32, response_length: u32, }
+    /// `struct ib_uverbs_qp_dest`: the way to a peer.
+    QpDest {
+        dgid: [u8; 16], flow_label: u32, dlid: u16, reserved: u16, sgid_index: u8, hop_limit: u8, traffic_class: u8,
+        sl: u8, src_path_bits: u8, static_rate: u8, is_global: u8, port_num: u8,
+    }
     /// `struct ib_uverbs_modify_qp`.
     ModifyQp {
-        dest: [u32; 8], alt_dest: [u32; 8], qp_handle: u32, attr_mask: u32, qkey: u32, rq_psn: u32, sq_psn: u32,
+        dest: QpDest, alt_dest: QpDest, qp_handle: u32, attr_mask: u32, qkey: u32, rq_psn: u32, sq_psn: u32,
         dest_qp_num: u32, qp_access_flags: u32, pkey_index: u16, alt_pkey_index: u16, qp_state: u8,
         cur_qp_state: u8, path_mtu: u8, path_mig_state: u8, en_sqd_async_notify: u8, max_rd_atomic: u8,
         max_dest_rd_atomic: u8, min_rnr_timer: u8, port_num: u8, timeout: u8, retry_cnt: u8, rnr_retry: u8,
         alt_port_num: u8, alt_timeout: u8, reserved: u16,
     }
     QueryQpResp {
-        dest: [u32; 8], alt_dest: [u32; 8], max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32,
+        dest: QpDest, alt_dest: QpDest, max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32,
         max_recv_sge: u32, max_inline_data: u32, qkey: u32, rq_psn: u32, sq_psn: u32, dest_qp_num: u32,
         qp_access_flags: u32, pkey_index: u16, alt_pkey_index: u16, qp_state: u8, cur_qp_state: u8, path_mtu: u8,
         path_mig_state: u8, sq_draining: u8, max_rd_atomic: u8, max_dest_rd_atomic: u8, min_rnr_timer: u8,
         port_num: u8, timeout: u8, retry_cnt: u8, rnr_retry: u8, alt_port_num: u8, alt_timeout: u8,
         sq_sig_all: u8, reserved: [u8; 5],
     }
+    /// `struct ib_uverbs_create_ah`, with its `struct ib_uverbs_ah_attr`.
+    CreateAh {
+        user_handle: u64, pd_handle: u32, reserved: u32, dgid: [u8; 16], flow_label: u32, sgid_index: u8, hop_limit: u8,
+        traffic_class: u8, reserved_grh: u8, dlid: u16, sl: u8, src_path_bits: u8, static_rate: u8, is_global: u8,
+        port_num: u8, reserved_attr: u8,
+    }
+    /// `struct ib_uverbs_attach_mcast` and that to detach.
+    Mcast { gid: [u8; 16], qp_handle: u32, mlid: u16, reserved: u16, }
+    DestroyCqResp { comp_events_reported: u32, async_events_reported: u32, }
     CreateSrq { user_handle: u64, pd_handle: u32, max_wr: u32, max_sge: u32, srq_limit: u32, }
     CreateXsrq {
         user_handle: u64, srq_type: u32, pd_handle: u32, max_wr: u32, max_sge: u32, srq_limit: u32,
         max_num_tags: u32, xrcd_handle: u32, cq_handle: u32,
     }
+    /// `struct mlx5_ib_create_srq`.
+    Mlx5CreateSrq { buf_addr: u64, db_addr: u64, flags: u32, reserved: u32, uidx: u32, reserved_end: u32, }
+    ModifySrq { srq_handle: u32, attr_mask: u32, max_wr: u32, srq_limit: u32, }
+    QuerySrqResp { max_wr: u32, max_sge: u32, srq_limit: u32, reserved: u32, }
     CreateSrqResp { srq_handle: u32, max_wr: u32, max_sge: u32, srqn: u32, }
     /// Number of the device's object: the driver's part of several responses.
     NumberResp { number: u32, reserved: u32, }
@@ -128,12 +159,72 @@ structures! {
         bfreg_index: u32, ece_options: u32, comp_mask: u32, tirn: u32, tisn: u32, rqn: u32, sqn: u32,
         reserved: u32, tir_icm_addr: u64,
     }
+    /// What a completion channel's descriptor gives: `struct ib_uverbs_comp_event_desc`.
+    CompEventDesc { cq_handle: u64, }
+    /// What a device's descriptor of events gives: `struct ib_uverbs_async_event_desc`.
+    AsyncEventDesc { element: u64, event_type: u32, reserved: u32, }
     /// `struct mlx5_ib_create_ah_resp`.
     Mlx5CreateAhResp { response_length: u32, dmac: [u8; 6], reserved: [u8; 6], }
 }
 
-/// `IB_QP_STATE` of `attr_mask`.
-pub(crate) const IB_QP_STATE: u32 = 1;
+/// `enum ib_qp_attr_mask`.
+pub(crate) mod attr_mask {
+    pub(crate) const STATE: u32 = 1;
+    pub(crate) const ACCESS_FLAGS: u32 = 1 << 3;
+    pub(crate) const PKEY_INDEX: u32 = 1 << 4;
+    pub(crate) const PORT: u32 = 1 << 5;
+    pub(crate) const QKEY: u32 = 1 << 6;
+    pub(crate) const AV: u32 = 1 << 7;
+    pub(crate) const PATH_MTU: u32 = 1 << 8;
+    pub(crate) const TIMEOUT: u32 = 1 << 9;
+    pub(crate) const RETRY_CNT: u32 = 1 << 10;
+    pub(crate) const RNR_RETRY: u32 = 1 << 11;
+    pub(crate) const RQ_PSN: u32 = 1 << 12;
+    pub(crate) const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    pub(crate) const ALT_PATH: u32 = 1 << 14;
+    pub(crate) const MIN_RNR_TIMER: u32 = 1 << 15;
+    pub(crate) const SQ_PSN: u32 = 1 << 16;
+    pub(crate) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    pub(crate) const DEST_QPN: u32 = 1 << 20;
+    pub(crate) const RATE_LIMIT: u32 = 1 << 25;
+}
+
+/// `enum ib_event_type`.
+pub(crate) mod event {
+    pub(crate) const CQ_ERR: u32 = 0;
+    pub(crate) const QP_FATAL: u32 = 1;
+    pub(crate) const QP_REQ_ERR: u32 = 2;
+    pub(crate) const QP_ACCESS_ERR: u32 = 3;
+    pub(crate) const COMM_EST: u32 = 4;
+    pub(crate) const SQ_DRAINED: u32 = 5;
+    pub(crate) const DEVICE_FATAL: u32 = 8;
+    pub(crate) const PORT_ACTIVE: u32 = 9;
+    pub(crate) const PORT_ERR: u32 = 10;
+    pub(crate) const QP_LAST_WQE_REACHED: u32 = 16;
+}
+
+/// `enum ib_qp_type`.
+pub(crate) mod qp_type {
+    pub(crate) const RC: u8 = 2;
+    pub(crate) const UC: u8 = 3;
+    pub(crate) const UD: u8 = 4;
+}
+
+/// `MLX5_QP_FLAG_*`.
+pub(crate) mod qp_flag {
+    pub(crate) const SIGNATURE: u32 = 1;
+    pub(crate) const SCATTER_CQE: u32 = 1 << 1;
+    pub(crate) const ALLOW_SCATTER_CQE: u32 = 1 << 8;
+}
+
+/// `IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN`.
+pub(crate) const CQ_IGNORE_OVERRUN: u32 = 1 << 1;
+/// `MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD`.
+pub(crate) const CQ_128B_PAD: u16 = 1;
+/// `IB_SRQ_LIMIT`.
+pub(crate) const SRQ_LIMIT: u32 = 1 << 1;
+/// `MLX5_USER_CMDS_SUPP_UHW_*`: the kernel finds MAC addresses for address handles.
+pub(crate) const CMDS_SUPP_UHW: u8 = 3;
 /// `MLX5_CQE_VERSION_V1`: CQEs carry the number that the library gave a queue pair.
 pub(crate) const CQE_VERSION_1: u8 = 1;
 /// `MLX5_USER_INLINE_MODE_NONE`: Ethernet frames need no inline header.
@@ -154,6 +245,8 @@ mod tests {
             (size_of::<CreateCq>(), 24),
             (size_of::<CreateQp>(), 48),
             (size_of::<CreateQpResp>(), 32),
+            (size_of::<QpDest>(), 32),
+            (size_of::<CreateAh>(), 48),
             (size_of::<ModifyQp>(), 112),
             (size_of::<QueryQpResp>(), 128),
             (size_of::<CreateXsrq>(), 40),

@@ -3,6 +3,7 @@
 
 use super::{
     Core, PrmControl,
+    channel::Channel,
     cmd_queue::Lane,
     lock,
     tables::{CqEntry, take},
@@ -95,30 +96,36 @@ impl PrmControl {
             .with_c_eqn(channel.as_ref().map_or(core.tables.control_eqn(), |channel| channel.eqn()))
             .with_log_page_size(layout.log_page_size())
             .with_dbr_addr(layout.dbr_addr());
-        if let Some(channel) = &channel {
-            channel.bind()?;
-        }
-        let input = CreateCqIn::request().with_cq_context(context);
-        let cqn = match core.cmd.exec(Lane::Regular, &input, &layout.pas(), 0) {
-            Ok((out, _)) => out.cqn(),
-            Err(error) => {
-                if let Some(channel) = &channel {
-                    channel.unbind(Cqn::new(u32::MAX));
-                }
-                return Err(core.failed(error, layout.region));
-            }
-        };
-        let parts = CqParts {
-            cqn,
-            log_cq_size,
-            cqe_bytes: params.cqe_bytes,
-            ring: layout.part(0, layout.ring_bytes),
-            record: layout.record(),
-            arming: Arc::clone(uar.page()),
-        };
-        lock(&core.tables.cqs).insert(cqn, CqEntry { _region: layout.region, channel });
-        Ok(parts)
+        let (ring, record) = (layout.part(0, layout.ring_bytes), layout.record());
+        let cqn = create(core, context, &layout.pas(), vec![layout.region], channel)?;
+        let arming = Arc::clone(uar.page());
+        Ok(CqParts { cqn, log_cq_size, cqe_bytes: params.cqe_bytes, ring, record, arming })
     }
+}
+
+/// Makes the completion queue of a context in the device, and keeps `memory` for it.
+pub(super) fn create(
+    core: &Core,
+    context: Cqc,
+    pas: &[u8],
+    memory: Vec<DmaRegion>,
+    channel: Option<Arc<Channel>>,
+) -> Result<Cqn> {
+    if let Some(channel) = &channel {
+        channel.bind()?;
+    }
+    let input = CreateCqIn::request().with_cq_context(context);
+    let cqn = match core.cmd.exec(Lane::Regular, &input, pas, 0) {
+        Ok((out, _)) => out.cqn(),
+        Err(error) => {
+            if let Some(channel) = &channel {
+                channel.unbind(Cqn::new(u32::MAX));
+            }
+            return Err(core.failed(error, memory));
+        }
+    };
+    lock(&core.tables.cqs).insert(cqn, CqEntry { _memory: memory, channel });
+    Ok(cqn)
 }
 
 pub(super) fn destroy(core: &Core, cqn: Cqn) -> Result<()> {

@@ -62,7 +62,7 @@ impl EventQueue {
             ring.pages(ring.memory().len_bytes(), PAGE_BYTES).flat_map(u64::to_be_bytes).collect();
         let out = match core.cmd.exec(Lane::Regular, &input, &pages, 0) {
             Ok((out, _)) => out,
-            Err(error) => return Err(core.failed(error, ring)),
+            Err(error) => return Err(core.failed(error, [ring])),
         };
         let mut queue = Self {
             function: Arc::clone(&core.function),

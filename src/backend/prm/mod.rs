@@ -12,6 +12,7 @@ mod cq;
 mod eq;
 mod events;
 mod health;
+mod lent;
 mod mailbox;
 mod mr;
 mod mw;
@@ -22,6 +23,7 @@ mod regs;
 mod tables;
 mod uar;
 
+pub use lent::LentQueue;
 pub use uar::Uar;
 
 use super::{
@@ -108,11 +110,11 @@ impl Core {
         lock(&self.graves).push(region);
     }
 
-    /// A command that would have given `region` to the device failed with `error`. Unless the device has
+    /// A command that would have given `memory` to the device failed with `error`. Unless the device has
     /// refused it, the device may have the memory, and keeps it.
-    fn failed(&self, error: Error, region: DmaRegion) -> Error {
+    fn failed(&self, error: Error, memory: impl IntoIterator<Item = DmaRegion>) -> Error {
         if !matches!(error, Error::Command { .. } | Error::Delivery { .. }) {
-            self.bury(region);
+            memory.into_iter().for_each(|region| self.bury(region));
         }
         error
     }

@@ -93,7 +93,7 @@ impl PrmControl {
         let list: Vec<u8> = list.into_iter().flat_map(u64::to_be_bytes).collect();
         let out = match core.cmd.exec(Lane::Regular, &input, &list, 0) {
             Ok((out, _)) => out,
-            Err(error) => return Err(core.failed(error, region)),
+            Err(error) => return Err(core.failed(error, [region])),
         };
         let key = out.mkey_index() << 8 | u32::from(variant);
         lock(&core.tables.mrs).insert(Lkey::new(key), region);

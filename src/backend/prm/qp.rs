@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, transition},
+    backend::{
+        Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, UarPage, dma::DmaRegion,
+        transition,
+    },
     mlx5::{
         cmd::{
             Command, CreateQpIn, DestroyQpIn, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn,
@@ -112,20 +115,17 @@ impl PrmControl {
             .with_cqn_snd(params.send_cq)
             .with_cqn_rcv(params.recv_cq)
             .with_dbr_addr(layout.dbr_addr());
-        let input = CreateQpIn::request().with_qpc(context);
-        let qpn = match core.cmd.exec(Lane::Regular, &input, &layout.pas(), 0) {
-            Ok((out, _)) => out.qpn(),
-            Err(error) => return Err(core.failed(error, layout.region)),
-        };
+        let (sq, rq, record) = (layout.part(rq_bytes, sq_bytes), layout.part(0, rq_bytes), layout.record());
+        let qpn = create(core, context, &layout.pas(), vec![layout.region], register.page())?;
         let parts = QpParts {
             qpn,
             service: params.service,
-            sq: layout.part(rq_bytes, sq_bytes),
+            sq,
             log_sq_size,
-            rq: layout.part(0, rq_bytes),
+            rq,
             log_rq_size,
             log_rq_stride_bytes,
-            record: layout.record(),
+            record,
             register,
             user_index: (self.attr.cqe_version != 0).then_some(params.user_index),
             max_send_wr: n_wqebbs / wqebbs_per_wqe,
@@ -134,15 +134,12 @@ impl PrmControl {
             max_recv_sge: stride / DATA_SEG_BYTES,
             max_inline_data: wqebbs_per_wqe * WQEBB_BYTES - request_bytes - INLINE_HEADER_BYTES,
         };
-        let parts = QpParts {
+        Ok(QpParts {
             max_send_sge: parts.max_send_sge.min(self.attr.max_send_sge),
             max_recv_sge: parts.max_recv_sge.min(self.attr.max_recv_sge),
             max_inline_data: parts.max_inline_data.min(self.attr.max_inline_data),
             ..parts
-        };
-        let entry = QpEntry::new(layout.region, parts.register.page(), context);
-        lock(&core.tables.qps).insert(qpn, Arc::new(entry));
-        Ok(parts)
+        })
     }
 
     pub(super) fn move_qp(&self, qpn: Qpn, modify: &QpModify) -> Result<()> {
@@ -300,6 +297,23 @@ impl PrmControl {
             rnr_retry: context.rnr_retry(),
         })
     }
+}
+
+/// Makes the queue pair of a context in the device, and keeps `memory` and the page for it.
+pub(super) fn create(
+    core: &Core,
+    context: Qpc,
+    pas: &[u8],
+    memory: Vec<DmaRegion>,
+    page: &Arc<UarPage>,
+) -> Result<Qpn> {
+    let input = CreateQpIn::request().with_qpc(context);
+    let qpn = match core.cmd.exec(Lane::Regular, &input, pas, 0) {
+        Ok((out, _)) => out.qpn(),
+        Err(error) => return Err(core.failed(error, memory)),
+    };
+    lock(&core.tables.qps).insert(qpn, Arc::new(QpEntry::new(memory, page, context)));
+    Ok(qpn)
 }
 
 pub(super) fn destroy(core: &Core, qpn: Qpn) -> Result<()> {

@@ -37,7 +37,7 @@ pub(super) struct Tables {
 #[derive(Debug)]
 pub(super) struct CqEntry {
     /// Ring and record.
-    pub(super) _region: DmaRegion,
+    pub(super) _memory: Vec<DmaRegion>,
     pub(super) channel: Option<Arc<Channel>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct CqEntry {
 #[derive(Debug)]
 pub(super) struct QpEntry {
     /// Rings and record.
-    pub(super) _region: DmaRegion,
+    _memory: Vec<DmaRegion>,
     /// It lives until the queue pair is gone, whoever drops the register.
     _uar: Arc<UarPage>,
     /// What the device was told so far. Locked for the length of a transition.
@@ -55,9 +55,9 @@ pub(super) struct QpEntry {
 }
 
 impl QpEntry {
-    pub(super) fn new(region: DmaRegion, uar: &Arc<UarPage>, context: Qpc) -> Self {
+    pub(super) fn new(memory: Vec<DmaRegion>, uar: &Arc<UarPage>, context: Qpc) -> Self {
         let (context, state) = (Mutex::new(context), AtomicU8::new(QpState::RST.0));
-        Self { _region: region, _uar: Arc::clone(uar), context, state }
+        Self { _memory: memory, _uar: Arc::clone(uar), context, state }
     }
 
     pub(super) fn state(&self) -> QpState {

@@ -1,8 +1,8 @@
-//! The device behind one open descriptor: objects are numbers, and nothing ever happens to them.
+//! The device behind one open descriptor without a card: objects are numbers, and nothing ever happens to them.
 #![forbid(unsafe_code)]
 
 use crate::{
-    command::{Command, Reply},
+    command::{Command, Reply, core, extendable},
     eyes,
     uapi::*,
 };
@@ -11,7 +11,6 @@ use std::{
     ffi::c_int,
     sync::atomic::{AtomicU32, Ordering},
 };
-use zerocopy::{Immutable, IntoBytes};
 
 /// Registers of the last two UAR pages, which libmlx5 takes for a queue pair's own: it rings them without a lock
 /// (the last `num_low_latency_bfregs` of 16).
@@ -21,7 +20,7 @@ const SHARED_REGISTERS: [u32; 10] = [4, 5, 8, 9, 12, 13, 16, 17, 20, 21];
 
 /// One `ibv_context`'s kernel side.
 #[derive(Debug)]
-pub(crate) struct Device {
+pub(crate) struct Idle {
     n_handles: u32,
     /// Registers of [`OWN_REGISTERS`] that no queue pair has.
     free_registers: Vec<u32>,
@@ -31,7 +30,7 @@ pub(crate) struct Device {
     qps: BTreeMap<u32, Qp>,
 }
 
-impl Default for Device {
+impl Default for Idle {
     fn default() -> Self {
         Self {
             n_handles: 0,
@@ -50,7 +49,7 @@ struct Qp {
     bfreg_index: u32,
 }
 
-impl Device {
+impl Idle {
     /// Carries out a command.
     pub(crate) fn execute(&mut self, command: &Command<'_>) -> Result<Reply, c_int> {
         let handle = self.n_handles + 1;
@@ -80,7 +79,7 @@ impl Device {
             number::MODIFY_QP => {
                 let request: ModifyQp = command.structure()?;
                 let qp = self.qps.get_mut(&request.qp_handle).ok_or(libc::EINVAL)?;
-                if request.attr_mask & IB_QP_STATE != 0 {
+                if request.attr_mask & attr_mask::STATE != 0 {
                     qp.state = request.qp_state;
                 }
                 Reply::default()
@@ -159,27 +158,6 @@ impl Device {
             ..Default::default()
         })
     }
-}
-
-impl Reply {
-    fn driver(mut self, structure: impl IntoBytes + Immutable) -> Self {
-        self.driver = structure.as_bytes().to_vec();
-        self
-    }
-}
-
-fn core(structure: impl IntoBytes + Immutable) -> Reply {
-    Reply { core: structure.as_bytes().to_vec(), driver: vec![] }
-}
-
-/// The response of a create command, which the extended form has two more words in.
-fn extendable(command: &Command<'_>, structure: impl IntoBytes + Immutable) -> Reply {
-    let mut reply = core(structure);
-    if command.is_extended() {
-        let response_length = (reply.core.len() + size_of::<ExtendedResp>()) as u32;
-        reply.core.extend(ExtendedResp { comp_mask: 0, response_length }.as_bytes());
-    }
-    reply
 }
 
 fn created_srq(handle: u32, max_wr: u32, max_sge: u32) -> Reply {
