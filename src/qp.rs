@@ -2,8 +2,10 @@
 
 mod connect;
 mod datagram;
+mod xrc;
 
 pub use connect::Connection;
+pub use xrc::XrcQp;
 
 use crate::{
     Context, Cq, Error, Mr, Pd, QpAddress, Result,
@@ -53,7 +55,7 @@ impl Default for QpInit {
 }
 
 /// A queue pair, of transport `T`: [reliable connection](Rc) if nothing is said, [unreliable connection](Uc)
-/// ([`UcQp`]), or [unreliable datagram](Ud) ([`UdQp`]).
+/// ([`UcQp`]), [unreliable datagram](Ud) ([`UdQp`]), or [extended reliable connection](crate::queue::Xrc), the initiator's end ([`XrcQp`]).
 ///
 /// `Send`, not `Sync`: it has one producer. Completions come from the [`Cq`]s that it was made with and are given
 /// to [`retire`](Self::retire), which frees the room of the request and tells its `wr_id`.

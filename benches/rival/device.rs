@@ -39,6 +39,8 @@ pub struct Qp {
     pub dv: Mlx5dvQp,
     pub qpn: u32,
     pub user_index: u32,
+    /// An XRC initiator: its requests name a shared receive queue.
+    pub is_xrc: bool,
     pub post_send: PostSend,
     pub post_recv: PostRecv,
 }
@@ -135,6 +137,7 @@ impl Device {
             dv,
             qpn,
             user_index,
+            is_xrc: options.qp_type == IBV_QPT_XRC_SEND,
             post_send: self.operation(OPS_POST_SEND),
             post_recv: self.operation(OPS_POST_RECV),
         };

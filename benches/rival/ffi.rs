@@ -78,10 +78,7 @@ pub const IBV_SEND_SIGNALED: u32 = 1 << 1;
 pub const IBV_SEND_SOLICITED: u32 = 1 << 2;
 pub const IBV_SEND_INLINE: u32 = 1 << 3;
 
-pub const IBV_QPT_UC: c_int = 3;
-pub const IBV_QPT_UD: c_int = 4;
 pub const IBV_QPT_RAW_PACKET: c_int = 8;
-pub const IBV_QPT_XRC_SEND: c_int = 9;
 
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;

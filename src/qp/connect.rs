@@ -6,10 +6,11 @@ use crate::{
     QpAddress, Result,
     backend::{Access, QpModify},
     mlx5::context::{Mtu, QpState, ServiceType},
-    queue::Connected,
+    queue::Paired,
 };
 
-/// How two queue pairs are connected. What says RC concerns reliable connections, and is passed over by others.
+/// How two queue pairs are connected. What says RC concerns reliable connections, an XRC initiator's too, and is passed over
+/// by others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
     /// Own port, from 1.
@@ -22,7 +23,7 @@ pub struct Connection {
     pub path_mtu: Option<Mtu>,
     /// RC: own READs and atomics outstanding at once.
     pub max_rd_atomic: u8,
-    /// RC: READs and atomics of the peer outstanding at once.
+    /// RC, not XRC: READs and atomics of the peer outstanding at once.
     pub max_dest_rd_atomic: u8,
     /// RC: local ack timeout: 4.096 µs × 2^n, 0 to 31; 0 waits for ever.
     pub timeout: u8,
@@ -30,7 +31,7 @@ pub struct Connection {
     pub retry_cnt: u8,
     /// RC: retries after RNR, 0 to 7; 7 retries for ever.
     pub rnr_retry: u8,
-    /// RC: pause that an RNR NAK asks for, code 0 to 31.
+    /// RC, not XRC: pause that an RNR NAK asks for, code 0 to 31.
     pub min_rnr_timer: u8,
 }
 
@@ -51,7 +52,7 @@ impl Default for Connection {
     }
 }
 
-impl<T: Connected> Qp<T> {
+impl<T: Paired> Qp<T> {
     /// Connects to the queue pair `peer`, on whatever host: moves from RST over INIT and RTR to RTS.
     ///
     /// The peer does the same; the first request may go when it has reached RTR. [`QpAddress`] shows how two hosts
@@ -80,7 +81,8 @@ impl<T: Connected> Qp<T> {
     }
 
     fn rtr(&self, peer: &QpAddress, how: &Connection) -> Result<QpModify> {
-        let reliable = Self::if_reliable;
+        // An initiator is asked for nothing.
+        let answers = |value| (T::SERVICE == ServiceType::RC).then_some(value);
         let ctx = self.object.context();
         let port = ctx.port(how.port)?;
         let sgid_index = how.gid_index.unwrap_or(port.link_layer.usual_gid_index());
@@ -90,14 +92,14 @@ impl<T: Connected> Qp<T> {
             path_mtu: Some(how.path_mtu.unwrap_or(Mtu(port.active_mtu.0.min(peer.mtu.0)))),
             dest_qp_num: Some(peer.qpn),
             rq_psn: Some(peer.psn),
-            max_dest_rd_atomic: reliable(how.max_dest_rd_atomic),
-            min_rnr_timer: reliable(how.min_rnr_timer),
+            max_dest_rd_atomic: answers(how.max_dest_rd_atomic),
+            min_rnr_timer: answers(how.min_rnr_timer),
             ..QpModify::to(QpState::RTR)
         })
     }
 
     /// What only a reliable connection is told.
     fn if_reliable(value: u8) -> Option<u8> {
-        (T::SERVICE == ServiceType::RC).then_some(value)
+        matches!(T::SERVICE, ServiceType::RC | ServiceType::XRC).then_some(value)
     }
 }

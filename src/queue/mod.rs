@@ -27,6 +27,7 @@ mod send;
 mod transport;
 mod umr;
 mod window;
+mod xrc;
 
 pub use completion::{Completion, CompletionError};
 pub use datagram::{AddressHandle, Grh, Source};
@@ -38,8 +39,9 @@ pub use recv::{RecvList, RecvQueue, RecvQueueParts, RecvRequest};
 pub use request::{Atomic, Complete, Gather, Inline, Ready, Request, Scatter, SgeList};
 pub use segment::{Remote, Sge};
 pub use send::{Flags, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts};
-pub use transport::{Connected, Rc, Transport, Uc, Ud};
+pub use transport::{Connected, Paired, Rc, Transport, Uc, Ud, Xrc};
 pub use window::{Bindable, View, Window, WindowAccess};
+pub use xrc::RemoteSrq;
 
 /// What [`SendQueue::retire`] and [`RecvQueue::retire`] give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! One send request while it is written: segment after segment, the control segment last.
 
 use super::{
-    AddressHandle, Flags, Lease, PostError, PostList, Rc, Remote, Sge, Transport, Ud,
+    AddressHandle, Flags, Lease, Paired, PostError, PostList, Rc, Remote, Sge, Transport, Ud,
     segment::{halves, store},
 };
 use crate::{
@@ -209,8 +209,8 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
         Ok(self.into_kind())
     }
 
-    /// Place of the header of inline data: segment `ds`, since none counts before it is complete. After ctrl and raddr
-    /// that is in the first WQEBB; a datagram's is the first of the second.
+    /// Place of the header of inline data: segment `ds`, since none counts before it is complete. After ctrl, XRC
+    /// segment and raddr that is in the first WQEBB; a datagram's is the first of the second.
     #[inline(always)]
     fn inline_header(&self) -> *mut u8 {
         let at = self.start.wrapping_add(self.ds as usize * SEGMENT_BYTES);
@@ -333,7 +333,7 @@ impl<K> Request<'_, '_, K, Ud> {
     }
 }
 
-impl<'l, 'q> Request<'l, 'q, Atomic> {
+impl<'l, 'q, T: Paired> Request<'l, 'q, Atomic, T> {
     /// Names the 8 bytes of local memory that take the old value.
     ///
     /// # Errors
@@ -343,7 +343,7 @@ impl<'l, 'q> Request<'l, 'q, Atomic> {
     /// As for RDMA READ: until the request is retired the 8 bytes stay mapped for the device under `lkey`,
     /// and nobody else touches them.
     #[inline(always)]
-    pub unsafe fn sge(self, lkey: Lkey, addr: u64) -> Result<Request<'l, 'q, Ready>, PostError> {
+    pub unsafe fn sge(self, lkey: Lkey, addr: u64) -> Result<Request<'l, 'q, Ready, T>, PostError> {
         Ok(self.data(Sge { lkey, addr, len_bytes: 8 })?.into_kind())
     }
 
@@ -352,7 +352,7 @@ impl<'l, 'q> Request<'l, 'q, Atomic> {
     /// # Errors
     /// [`NotLeased`](PostError::NotLeased), [`OutOfRange`](PostError::OutOfRange).
     #[inline(always)]
-    pub fn local(self, lease: Lease, offset_bytes: u64) -> Result<Request<'l, 'q, Ready>, PostError> {
+    pub fn local(self, lease: Lease, offset_bytes: u64) -> Result<Request<'l, 'q, Ready, T>, PostError> {
         let end = offset_bytes.checked_add(8).ok_or(PostError::OutOfRange)?;
         let (lkey, addr, len_bytes) = lease.check(self.list.queue.id, offset_bytes..end)?;
         Ok(self.data(Sge { lkey, addr, len_bytes })?.into_kind())

@@ -60,21 +60,17 @@ impl core::ops::BitOr for Flags {
     }
 }
 
-/// Data segments that a request may have: `ctrl.ds` counts 63 segments at most, of which up to two come before the
-/// data, or four of a datagram.
+/// Data segments that a request may have: `ctrl.ds` counts 63 segments at most.
 const fn max_sge<T: Transport>() -> u32 {
-    match T::N_AV_SEGMENTS {
-        0 => 63 - 2,
-        n => 63 - 1 - n,
-    }
+    63 - T::N_HEADER_SEGMENTS
 }
 
 /// What one request may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendLimits {
-    /// Pieces of local memory, at most 61 (59 of a datagram); an RDMA READ takes at most 30 of them.
+    /// Pieces of local memory, at most 61 (59 of a datagram, 60 of XRC); an RDMA READ takes at most 30 of them.
     pub max_sge: u8,
-    /// Bytes of inline data, at most 972 (940 of a datagram).
+    /// Bytes of inline data, at most 972 (940 of a datagram, 956 of XRC).
     pub max_inline_bytes: u16,
     /// Bytes of a message, at most 2³¹ (`log_max_msg`).
     pub max_message_bytes: u32,

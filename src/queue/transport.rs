@@ -4,16 +4,21 @@
 use crate::mlx5::context::ServiceType;
 use core::fmt::Debug;
 
-/// A transport: [`Rc`], [`Uc`] or [`Ud`].
+/// A transport: [`Rc`], [`Uc`], [`Ud`] or [`Xrc`].
 pub trait Transport: sealed::Sealed + Debug + Sized + 'static {
     /// As the device names it.
     const SERVICE: ServiceType;
     /// Segments of a request between its control segment and those of its operation.
     const N_AV_SEGMENTS: u32;
+    /// Segments before the data, at most. An atomic has one more, and one piece of data.
+    const N_HEADER_SEGMENTS: u32;
 }
 
 /// A transport between two queue pairs: the way to the peer is in the queue pair, not in the request.
-pub trait Connected: Transport {}
+pub trait Paired: Transport {}
+
+/// A transport whose requests are for the peer itself.
+pub trait Connected: Paired {}
 
 /// Reliable connection: in order, exactly once, with READs and atomics.
 #[derive(Debug, Clone, Copy)]
@@ -29,21 +34,38 @@ pub enum Uc {}
 #[derive(Debug, Clone, Copy)]
 pub enum Ud {}
 
+/// Extended reliable connection, the initiator's end: what a reliable connection does, for a shared receive queue that each
+/// request names ([`RemoteSrq`](super::RemoteSrq)). It receives nothing.
+#[derive(Debug, Clone, Copy)]
+pub enum Xrc {}
+
 impl Transport for Rc {
     const SERVICE: ServiceType = ServiceType::RC;
     const N_AV_SEGMENTS: u32 = 0;
+    const N_HEADER_SEGMENTS: u32 = 2;
 }
 
 impl Transport for Uc {
     const SERVICE: ServiceType = ServiceType::UC;
     const N_AV_SEGMENTS: u32 = 0;
+    const N_HEADER_SEGMENTS: u32 = 2;
 }
 
 impl Transport for Ud {
     const SERVICE: ServiceType = ServiceType::UD;
     const N_AV_SEGMENTS: u32 = 3;
+    const N_HEADER_SEGMENTS: u32 = 4;
 }
 
+impl Transport for Xrc {
+    const SERVICE: ServiceType = ServiceType::XRC;
+    const N_AV_SEGMENTS: u32 = 1;
+    const N_HEADER_SEGMENTS: u32 = 3;
+}
+
+impl Paired for Rc {}
+impl Paired for Uc {}
+impl Paired for Xrc {}
 impl Connected for Rc {}
 impl Connected for Uc {}
 
@@ -52,4 +74,5 @@ mod sealed {
     impl Sealed for super::Rc {}
     impl Sealed for super::Uc {}
     impl Sealed for super::Ud {}
+    impl Sealed for super::Xrc {}
 }

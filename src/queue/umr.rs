@@ -1,12 +1,12 @@
 //! Requests that change a memory key: a UMR control segment, a memory key context, and what the key leads to.
 
-use super::{Connected, Flags, PostError, PostList, Ready, Request, Transport, View, Window, segment::store};
+use super::{Flags, Paired, PostError, PostList, Ready, Request, Transport, View, Window, segment::store};
 use crate::{
     mlx5::{context::Mkc, ids::Rkey},
     wqe::{KlmEntry, MkeyMask, SEGMENT_BYTES, SendOpcode, UmrCtrlSeg, WQEBB_BYTES},
 };
 
-impl<'q, T: Connected> PostList<'q, T> {
+impl<'q, T: Paired> PostList<'q, T> {
     /// Invalidates a key of this queue pair's protection domain: no access through it passes from then on, and its
     /// memory may be used for something else once this is retired. Takes two WQEBBs.
     ///

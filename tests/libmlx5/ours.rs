@@ -5,7 +5,7 @@ use mlx5_direct::{
     Access, Connection, Context, Cq, CqAttr, Pd, Qp, QpInit,
     backend::verbs::VerbsControl,
     mlx5::ids::Rkey,
-    queue::{Flags, Remote, WindowAccess},
+    queue::{Flags, Remote, RemoteSrq, WindowAccess},
     wqe::SendOpcode,
 };
 
@@ -60,6 +60,35 @@ fn windows_that_libmlx5_made_are_bound_by_us() {
             assert_eq!(qp.retire(&cq.poll().next().expect("a CQE")).unwrap().wr_id, wr_id);
         }
         drop((mw, other, mr, qp, cq, pd));
+        context.close().expect("everything given back");
+    });
+}
+
+/// An initiator whose ring is libmlx5's, through every place of it.
+#[test]
+fn initiators_that_libmlx5_made_take_our_posts() {
+    beside_libmlx5("ours::initiators_that_libmlx5_made_take_our_posts", |_| {
+        let context = Context::on(VerbsControl::open("mlx5_0").expect("the pretend device"));
+        let pd = context.alloc_pd().expect("a protection domain");
+        let mut cq = context.create_cq(&CqAttr::default()).expect("a completion queue");
+        let mut qp = pd.create_xrc_qp(&QpInit::default(), &cq).expect("an initiator");
+        let how = Connection::default();
+        let own = qp.address(how.port, how.gid_index).expect("an address");
+        qp.connect(&own, &how).expect("RTS");
+        let mut queues = Queues::newest().expect("the library saw it made");
+        let mut index = 0u16;
+        for wr_id in 0..1000 {
+            let mut list = qp.post_list();
+            let send = list.send(wr_id, RemoteSrq::new(9), Flags::SIGNALED).unwrap();
+            send.inline(&[7; 33]).unwrap().finish();
+            let n_wqebbs = list.n_wqebbs() as u16;
+            list.ring();
+            assert_eq!(queues.send_counter(), index.wrapping_add(n_wqebbs));
+            queues.complete(index, SendOpcode::SEND);
+            index = index.wrapping_add(n_wqebbs);
+            assert_eq!(qp.retire(&cq.poll().next().expect("a CQE")).unwrap().wr_id, wr_id);
+        }
+        drop((qp, cq, pd));
         context.close().expect("everything given back");
     });
 }

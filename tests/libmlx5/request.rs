@@ -7,10 +7,13 @@ use crate::{
     rival::{device::Qp, ffi::*},
 };
 use mlx5_direct::{
-    mlx5::ids::{Lkey, Rkey},
+    mlx5::{
+        context::ServiceType,
+        ids::{Lkey, Rkey},
+    },
     queue::{
-        Connected, Flags, Gather, PostError, PostList, QueueId, Rc, Remote, Request, SgeList, Transport, Uc,
-        Ud,
+        Atomic, Connected, Flags, Gather, Paired, PostError, PostList, QueueId, Rc, Remote, RemoteSrq,
+        Request, SgeList, Transport, Uc, Ud, Xrc,
     },
 };
 use std::{ffi::c_int, ptr};
@@ -31,6 +34,8 @@ pub(crate) struct Wr {
     swap: u64,
     /// Where a datagram goes.
     to: Option<To>,
+    /// The queue that a request of XRC is for.
+    srqn: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +83,7 @@ impl Wr {
             imm_or_rkey,
             compare_add: random.next(),
             swap: random.next(),
+            srqn: random.below(1 << 24) as u32,
             to: (!to.is_empty()).then(|| random.one_of(to).with_random_peer(random)),
         }
     }
@@ -151,6 +157,14 @@ impl Wr {
         Ok(())
     }
 
+    /// Ends an atomic with its piece of memory.
+    fn finish_atomic<T: Paired>(&self, request: Request<'_, '_, Atomic, T>) -> Result<(), PostError> {
+        let Data::Sges(sges) = &self.data else { unreachable!("atomics name memory") };
+        // SAFETY: no device reads the ring.
+        unsafe { request.sge(Lkey::new(sges[0].lkey), sges[0].addr)? }.finish();
+        Ok(())
+    }
+
     /// Its pieces as libibverbs takes them.
     fn their_sges(&self) -> Vec<IbvSge> {
         match &self.data {
@@ -175,7 +189,10 @@ impl Wr {
     }
 
     /// Where libmlx5 leaves the WQE's bytes as they were and we write zeros: places, and why that is right.
-    pub(crate) fn left_alone(&self, by_ibv_wr: bool) -> Vec<(std::ops::Range<usize>, &'static str)> {
+    pub(crate) fn left_alone<T: Transport>(
+        &self,
+        by_ibv_wr: bool,
+    ) -> Vec<(std::ops::Range<usize>, &'static str)> {
         let has_imm = matches!(
             self.opcode,
             IBV_WR_SEND_WITH_IMM
@@ -189,7 +206,11 @@ impl Wr {
             all.push((12..16, "ctrl.imm of an operation without immediate is not read"));
         }
         if self.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD {
-            all.push((40..48, "fetch-and-add has no compare operand"));
+            let at = 16 * (2 + T::N_AV_SEGMENTS as usize) + 8;
+            all.push((at..at + 8, "fetch-and-add has no compare operand"));
+        }
+        if T::SERVICE == ServiceType::XRC && !self.changes_a_key() {
+            all.push((20..32, "reserved bytes of the XRC segment"));
         }
         if self.opcode == IBV_WR_LOCAL_INV {
             all.push((65..68, "the key's context: fields that the UMR's mask does not name"));
@@ -237,18 +258,49 @@ impl Posts for Rc {
                 wr.sges(list.rdma_read(1, wr.remote(), flags)?)?.finish();
                 Ok(())
             }
-            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
-                let request = match wr.opcode {
-                    IBV_WR_ATOMIC_FETCH_AND_ADD => list.fetch_add(1, wr.remote(), wr.compare_add, flags)?,
-                    _ => list.compare_swap(1, wr.remote(), wr.compare_add, wr.swap, flags)?,
-                };
-                let Data::Sges(sges) = &wr.data else { unreachable!("atomics name memory") };
-                // SAFETY: no device reads the ring.
-                unsafe { request.sge(Lkey::new(sges[0].lkey), sges[0].addr)? }.finish();
-                Ok(())
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                wr.finish_atomic(list.fetch_add(1, wr.remote(), wr.compare_add, flags)?)
+            }
+            IBV_WR_ATOMIC_CMP_AND_SWP => {
+                wr.finish_atomic(list.compare_swap(1, wr.remote(), wr.compare_add, wr.swap, flags)?)
             }
             _ => post_connected(list, wr, flags, owner),
         }
+    }
+}
+
+impl Posts for Xrc {
+    const QP_TYPE: c_int = IBV_QPT_XRC_SEND;
+    const SEND_OPS: u64 = RC_OPS;
+    const OPCODES: &[u32] = Rc::OPCODES;
+
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, owner: QueueId) -> Result<(), PostError> {
+        let (srq, remote) = (RemoteSrq::new(wr.srqn), wr.remote());
+        wr.finish(match wr.opcode {
+            IBV_WR_SEND => list.send(1, srq, flags)?,
+            IBV_WR_SEND_WITH_IMM => list.send_imm(1, srq, wr.imm_or_rkey, flags)?,
+            IBV_WR_SEND_WITH_INV => list.send_inval(1, srq, Rkey::new(wr.imm_or_rkey), flags)?,
+            IBV_WR_RDMA_WRITE => list.rdma_write(1, srq, remote, flags)?,
+            IBV_WR_RDMA_WRITE_WITH_IMM => list.rdma_write_imm(1, srq, remote, wr.imm_or_rkey, flags)?,
+            IBV_WR_RDMA_READ => {
+                wr.sges(list.rdma_read(1, srq, remote, flags)?)?.finish();
+                return Ok(());
+            }
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                return wr.finish_atomic(list.fetch_add(1, srq, remote, wr.compare_add, flags)?);
+            }
+            IBV_WR_ATOMIC_CMP_AND_SWP => {
+                return wr.finish_atomic(list.compare_swap(
+                    1,
+                    srq,
+                    remote,
+                    wr.compare_add,
+                    wr.swap,
+                    flags,
+                )?);
+            }
+            _ => return change_key(list, wr, flags, owner),
+        })
     }
 }
 
@@ -295,19 +347,31 @@ fn post_connected<T: Connected>(
         IBV_WR_SEND_WITH_IMM => list.send_imm(1, wr.imm_or_rkey, flags)?,
         IBV_WR_RDMA_WRITE => list.rdma_write(1, wr.remote(), flags)?,
         IBV_WR_RDMA_WRITE_WITH_IMM => list.rdma_write_imm(1, wr.remote(), wr.imm_or_rkey, flags)?,
+        _ => return change_key(list, wr, flags, owner),
+    })
+}
+
+/// What all queue pairs with a peer have in common.
+fn change_key<T: Paired>(
+    list: &mut PostList<'_, T>,
+    wr: &Wr,
+    flags: Flags,
+    owner: QueueId,
+) -> Result<(), PostError> {
+    match wr.opcode {
         IBV_WR_BIND_MW => {
             let Data::Bind(bind) = &wr.data else { unreachable!("a window") };
             let (mut window, view) = bind.ours(owner);
             list.bind_mw(1, &mut window, &view, flags)?.finish();
             assert_eq!(window.rkey().get(), bind.theirs().new_rkey);
-            return Ok(());
+            Ok(())
         }
         IBV_WR_LOCAL_INV => {
             list.local_inv(1, Rkey::new(wr.imm_or_rkey), flags)?.finish();
-            return Ok(());
+            Ok(())
         }
         other => unreachable!("operation {other}"),
-    })
+    }
 }
 
 /// Any piece of memory, so that twelve are no longer than a message may be.
@@ -365,6 +429,7 @@ pub(crate) fn ibv_post_send(qp: &Qp, wrs: &[Wr]) -> i32 {
                         atomic_rkey: u64::from(wr.rkey),
                     },
                 },
+                remote_srqn: wr.srqn,
                 rest: bind.as_ref().map_or([0; 6], Theirs::rest),
                 ..Default::default()
             }
@@ -406,6 +471,9 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
                     ((*ex).wr_rdma_write_imm)(ex, rkey, addr, wr.imm_or_rkey.to_be());
                 }
                 other => unreachable!("operation {other}"),
+            }
+            if qp.is_xrc && !wr.changes_a_key() {
+                ((*ex).wr_set_xrc_srqn)(ex, wr.srqn);
             }
             if let Some(to) = wr.to {
                 ((*ex).wr_set_ud_addr)(ex, to.theirs(), to.remote_qpn, to.remote_qkey);

@@ -39,9 +39,22 @@ impl Bare {
         Self::with_cqes(64)
     }
 
+    /// An XRC initiator, connected to itself: it has nothing to answer with.
+    pub(crate) fn initiator() -> Self {
+        let bare = Self::of(ServiceType::XRC, 64);
+        bare.connect(None, None);
+        bare
+    }
+
     pub(crate) fn with_cqes(n_cqes: u32) -> Self {
         let bare = Self::unconnected(n_cqes);
-        let gid = bare.control.query_gid(1, 1).unwrap();
+        bare.connect(Some(4), Some(12));
+        bare
+    }
+
+    /// To RTS, with itself for a peer.
+    fn connect(&self, max_dest_rd_atomic: Option<u8>, min_rnr_timer: Option<u8>) {
+        let gid = self.control.query_gid(1, 1).unwrap();
         let ah = AddressVector {
             port: 1,
             sgid_index: 1,
@@ -65,10 +78,10 @@ impl Bare {
             QpModify {
                 ah: Some(ah),
                 path_mtu: Some(Mtu::MTU_1024),
-                dest_qp_num: Some(bare.qp.qpn),
+                dest_qp_num: Some(self.qp.qpn),
                 rq_psn: Some(Psn::new(1)),
-                max_dest_rd_atomic: Some(4),
-                min_rnr_timer: Some(12),
+                max_dest_rd_atomic,
+                min_rnr_timer,
                 ..QpModify::to(QpState::RTR)
             },
             QpModify {
@@ -81,9 +94,8 @@ impl Bare {
             },
         ];
         for step in steps {
-            bare.control.modify_qp(bare.qp.qpn, &step).unwrap();
+            self.control.modify_qp(self.qp.qpn, &step).unwrap();
         }
-        bare
     }
 
     /// A queue pair for datagrams, ready to send them to itself.

@@ -143,7 +143,10 @@ impl SendWqe {
         }
         if service == Service::Extended {
             let segment = need(bytes, at, "XRC")?;
-            reserved::<XrcSeg>(&segment)?;
+            // libmlx5 writes the first dword and leaves the others as the ring had them.
+            let mut written = [0; SEGMENT_BYTES];
+            written[..4].copy_from_slice(&segment[..4]);
+            reserved::<XrcSeg>(&written)?;
             self.xrc_srqn = XrcSeg::from_bytes(segment).xrc_srqn();
             at += SEGMENT_BYTES;
         }

@@ -110,7 +110,7 @@ impl Host for FunctionHost<'_> {
     }
 
     fn receive_counter(&mut self, qpn: Qpn) -> u16 {
-        let record = self.function.qps.get(qpn.get()).map(super::qp::Qp::receive_record);
+        let record = self.function.qps.get(qpn.get()).and_then(super::qp::Qp::receive_record);
         match record.map(|record| self.function.dma.load_be32(record)) {
             Some(Ok(word)) => word as u16,
             Some(Err(fault)) => {

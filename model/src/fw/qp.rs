@@ -157,8 +157,9 @@ impl Qp {
         self.context.dbr_addr() + SND_DBR as u64
     }
 
-    pub(crate) fn receive_record(&self) -> u64 {
-        self.context.dbr_addr() + RCV_DBR as u64
+    /// Of a queue pair with a receive queue of its own: an XRC target, for one, has no record at all.
+    pub(crate) fn receive_record(&self) -> Option<u64> {
+        (self.n_receive_wqes != 0).then(|| self.context.dbr_addr() + RCV_DBR as u64)
     }
 
     pub(crate) fn has_send_queue(&self) -> bool {
@@ -365,7 +366,7 @@ impl Function {
             context.set_cur_retry_count(progress.cur_retry_count);
             context.set_cur_rnr_retry(progress.cur_rnr_retry);
         }
-        let received = self.dma.load_be32(qp.receive_record()).unwrap_or(0);
+        let received = qp.receive_record().and_then(|at| self.dma.load_be32(at).ok()).unwrap_or(0);
         context.set_sw_rq_counter(received & 0xffff);
         out(QueryQpOut::new().with_qpc(context))
     }
@@ -406,7 +407,8 @@ impl Function {
                 due.push((number, true));
             } else if qp.state() == QpState::Err {
                 // In ERR receives are flushed as they are posted, and no doorbell tells.
-                let posted = self.dma.load_be32(qp.receive_record()).unwrap_or(0) as u16;
+                let posted =
+                    qp.receive_record().and_then(|at| self.dma.load_be32(at).ok()).unwrap_or(0) as u16;
                 if posted != qp.receive_seen {
                     due.push((number, false));
                 }
@@ -417,7 +419,7 @@ impl Function {
             if timer {
                 self.with_engine(number, |engine, host| engine.timer(host));
             }
-            let posted = self.qps.get(number).map(Qp::receive_record);
+            let posted = self.qps.get(number).and_then(Qp::receive_record);
             let posted = posted.and_then(|at| self.dma.load_be32(at).ok()).unwrap_or(0) as u16;
             if let Some(qp) = self.qps.get_mut(number) {
                 qp.receive_seen = posted;

@@ -27,8 +27,6 @@ use std::sync::Arc;
 
 /// Bytes of a send WQE's basic block.
 const WQEBB_BYTES: u32 = 64;
-/// Control, remote address, atomic and one data segment.
-const ATOMIC_BYTES: u32 = 64;
 const DATA_SEG_BYTES: u32 = 16;
 const INLINE_HEADER_BYTES: u32 = 4;
 /// `qpc.log_sq_size` and `qpc.log_rq_size` have four bits.
@@ -43,16 +41,18 @@ const OPT_Q_KEY: u32 = 0x20;
 const OPT_RNR_TIMEOUT: u32 = 0x40;
 const OPT_PRI_PORT: u32 = 0x1_0000;
 
-/// Bytes of the segments before the data of a transport's requests, atomics not counted.
-fn request_bytes(service: ServiceType) -> Result<u32> {
+/// Bytes of the segments before the data of a transport's requests, atomics not counted; and those of an atomic, whole.
+fn request_bytes(service: ServiceType) -> Result<(u32, u32)> {
     match service {
         // Control and remote address.
-        ServiceType::RC | ServiceType::UC => Ok(32),
+        ServiceType::RC | ServiceType::UC => Ok((32, 64)),
         // Control and address vector.
-        ServiceType::UD => Ok(64),
-        other => {
-            Err(Error::invalid(format!("queue pairs of transport {other}: there are RC, UC and UD here")))
-        }
+        ServiceType::UD => Ok((64, 0)),
+        // Control, XRC and remote address.
+        ServiceType::XRC => Ok((48, 80)),
+        other => Err(Error::invalid(format!(
+            "queue pairs of transport {other}: there are RC, UC, UD and XRC here"
+        ))),
     }
 }
 
@@ -67,12 +67,12 @@ impl PrmControl {
     pub(super) fn make_qp(&self, params: &QpParams) -> Result<QpParts> {
         let core = &*self.core;
         self.check_qp(params)?;
-        let request_bytes = request_bytes(params.service)?;
+        let (request_bytes, atomic_bytes) = request_bytes(params.service)?;
         // Send queue: every request may be of the largest size.
         let inline = (INLINE_HEADER_BYTES + params.max_inline_data).next_multiple_of(DATA_SEG_BYTES);
         let data =
             (params.max_send_sge * DATA_SEG_BYTES).max(if params.max_inline_data > 0 { inline } else { 0 });
-        let wqebbs_per_wqe = (request_bytes + data).max(ATOMIC_BYTES).div_ceil(WQEBB_BYTES);
+        let wqebbs_per_wqe = (request_bytes + data).max(atomic_bytes).div_ceil(WQEBB_BYTES);
         let n_wqebbs = match params.max_send_wr {
             0 => 0,
             n => (n * wqebbs_per_wqe).next_power_of_two(),
@@ -89,6 +89,8 @@ impl PrmControl {
         let stride = (params.max_recv_sge.max(1) * DATA_SEG_BYTES).next_power_of_two();
         let n_rwqes = match params.max_recv_wr {
             0 => 0,
+            // An initiator receives nothing.
+            _ if params.service == ServiceType::XRC => 0,
             // The receive queue is 64 bytes at least: the send queue after it starts at a WQEBB.
             n => n.next_power_of_two().max(WQEBB_BYTES.div_ceil(stride)),
         };
@@ -100,8 +102,10 @@ impl PrmControl {
         let log_rq_size = n_rwqes.checked_ilog2().unwrap_or(0) as u8;
         let log_rq_stride_bytes = stride.ilog2() as u8;
         let has_rq = n_rwqes > 0;
+        let xrcd = if params.service == ServiceType::XRC { core.tables.xrcd(core)? } else { 0 };
         let context = Qpc::new()
             .with_st(params.service)
+            .with_xrcd(xrcd)
             .with_pm_state(PmState::MIGRATED)
             .with_pd(params.pd)
             .with_log_rq_size(log_rq_size)

@@ -6,7 +6,7 @@ use crate::{
     Error, Result,
     backend::{UarPage, dma::DmaRegion},
     mlx5::{
-        cmd::{Command, DeallocPdIn, DeallocUarIn},
+        cmd::{AllocXrcdIn, Command, DeallocPdIn, DeallocUarIn, DeallocXrcdIn},
         context::{QpState, Qpc},
         ids::{Cqn, Eqn, Lkey, Pdn, Qpn, Rkey, UarIndex},
     },
@@ -29,6 +29,8 @@ pub(super) struct Tables {
     mws: Mutex<HashSet<Rkey>>,
     pub(super) cqs: Mutex<HashMap<Cqn, CqEntry>>,
     pub(super) qps: Mutex<HashMap<Qpn, Arc<QpEntry>>>,
+    /// XRC domain of all initiators, once there is one.
+    xrcd: Mutex<Option<u32>>,
     /// Event queue of completion queues without a channel.
     control_eqn: Mutex<Eqn>,
 }
@@ -99,6 +101,15 @@ impl Tables {
         *lock(&self.control_eqn) = eqn;
     }
 
+    /// The XRC domain of initiators, which have to be of one and do nothing with it (`xrcdn1` of mlx5_ib's resources).
+    pub(super) fn xrcd(&self, core: &Core) -> Result<u32> {
+        let mut xrcd = lock(&self.xrcd);
+        match *xrcd {
+            Some(number) => Ok(number),
+            None => Ok(*xrcd.insert(core.cmd.call(&AllocXrcdIn::request())?.xrcd())),
+        }
+    }
+
     pub(super) fn add_pd(&self, pd: Pdn) {
         lock(&self.pds).insert(pd);
     }
@@ -157,6 +168,9 @@ impl Tables {
         };
         let qps: Vec<_> = lock(&self.qps).keys().copied().collect();
         qps.into_iter().for_each(|qpn| keep_first(qp::destroy(core, qpn)));
+        if let Some(xrcd) = lock(&self.xrcd).take() {
+            keep_first(core.cmd.call(&DeallocXrcdIn::request().with_xrcd(xrcd)).map(|_| ()));
+        }
         let cqs: Vec<_> = lock(&self.cqs).keys().copied().collect();
         cqs.into_iter().for_each(|cqn| keep_first(cq::destroy(core, cqn)));
         let mws: Vec<_> = lock(&self.mws).iter().copied().collect();

@@ -12,9 +12,9 @@ use super::{
     device::Domain,
     done,
     ffi::{
-        IBV_QP_INIT_ATTR_PD, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IbvQp, IbvQpCap, IbvQpInitAttrEx,
-        MLX5DV_OBJ_QP, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
-        Mlx5dvDcInitAttr, Mlx5dvObj, Mlx5dvQp, Mlx5dvQpInitAttr,
+        IBV_QP_INIT_ATTR_PD, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IbvQp, IbvQpCap,
+        IbvQpInitAttrEx, MLX5DV_OBJ_QP, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+        MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, Mlx5dvDcInitAttr, Mlx5dvObj, Mlx5dvQp, Mlx5dvQpInitAttr,
     },
     lock, made, take, unknown,
 };
@@ -73,8 +73,9 @@ impl VerbsControl {
             ServiceType::RC => IBV_QPT_RC,
             ServiceType::UC => IBV_QPT_UC,
             ServiceType::UD => IBV_QPT_UD,
+            ServiceType::XRC => IBV_QPT_XRC_SEND,
             other => {
-                let text = format!("queue pairs of transport {other}: there are RC, UC and UD here");
+                let text = format!("queue pairs of transport {other}: there are RC, UC, UD and XRC here");
                 return Err(Error::invalid(text));
             }
         };
@@ -91,7 +92,8 @@ impl VerbsControl {
             srq: ptr::null_mut(),
             cap: IbvQpCap {
                 max_send_wr: params.max_send_wr,
-                max_recv_wr: params.max_recv_wr,
+                // An initiator receives nothing.
+                max_recv_wr: if qp_type == IBV_QPT_XRC_SEND { 0 } else { params.max_recv_wr },
                 max_send_sge: params.max_send_sge,
                 max_recv_sge: params.max_recv_sge,
                 max_inline_data: params.max_inline_data,
@@ -182,9 +184,10 @@ impl VerbsControl {
             IBV_QPT_RC => ServiceType::RC,
             IBV_QPT_UC => ServiceType::UC,
             IBV_QPT_UD => ServiceType::UD,
+            IBV_QPT_XRC_SEND => ServiceType::XRC,
             other => {
                 return Err(Error::invalid(format!(
-                    "a queue pair of ibv_qp_type {other}: give RC, UC or UD"
+                    "a queue pair of ibv_qp_type {other}: give RC, UC, UD or XRC_SEND"
                 )));
             }
         };

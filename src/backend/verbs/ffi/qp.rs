@@ -22,6 +22,8 @@ pub struct IbvQp {
 pub const IBV_QPT_RC: c_int = 2;
 pub const IBV_QPT_UC: c_int = 3;
 pub const IBV_QPT_UD: c_int = 4;
+/// An XRC initiator.
+pub const IBV_QPT_XRC_SEND: c_int = 9;
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
