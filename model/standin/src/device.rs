@@ -84,6 +84,11 @@ impl DeviceState {
         self.vectors.request_release();
     }
 
+    fn has_left(&self) -> bool {
+        let mut vendor = [0; 2];
+        self.function.config_read(0, &mut vendor).is_err() || vendor == [0xff; 2]
+    }
+
     fn reset(&self) -> Result<(), c_int> {
         if self.wanted_back.load(Ordering::Relaxed) {
             return Err(libc::EAGAIN);
@@ -139,6 +144,10 @@ impl DeviceState {
             DEVICE_GET_IRQ_INFO => unsafe { irqs::info(&self.function, argument) },
             // SAFETY: promised by the caller.
             DEVICE_SET_IRQS => unsafe { self.vectors.set(&self.function, argument) },
+            DEVICE_RESET if self.has_left() => {
+                complain("a reset of a function that has left the bus: the kernel waits a minute for it");
+                Err(libc::ENOTTY)
+            }
             DEVICE_RESET => self.reset().map(|()| 0),
             // A function alone in its group has its own reset, and no migration or low-power features: what
             // the kernel says of such a device.

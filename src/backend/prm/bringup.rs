@@ -364,7 +364,9 @@ pub(super) fn tear_down(core: &Core, stage: Stage) -> Result<()> {
     let orderly = orderly_down(core, stage);
     // Nobody waits for a command any more when the memory goes.
     core.declare_gone(Gone::Closed);
-    if orderly.is_err() && core.function.reset().is_err() {
+    // Linux waits a minute for a function to come back from a reset, also for one that has left the bus.
+    let reset = || core.health.sense() != Some(Gone::Pci) && core.function.reset().is_ok();
+    if orderly.is_err() && !reset() {
         core.dma.distrust();
     }
     // A function that nobody drives writes nothing, whatever it still believes (Linux: `pci_clear_master`). After the
