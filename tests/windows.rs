@@ -29,7 +29,7 @@ impl World {
     }
 
     fn of(access: Access) -> Self {
-        let mut pair = Pair::new(stepped());
+        let mut pair = Pair::new("ports=2");
         let mr = pair.b.pd.alloc_mr(8192, access | Access::MW_BIND).unwrap();
         let memory = pair.b.qp.bindable(&mr).unwrap();
         let mw = pair.b.pd.alloc_mw().unwrap();
@@ -258,7 +258,7 @@ fn j4_mw_type1_type2_has_one_queue_pair() {
 
 #[test]
 fn j4_mw_type1_type2_over_an_unreliable_connection() {
-    let mut pair = Pair::<Uc>::of(stepped(), &Setup::default(), &Setup::default());
+    let mut pair = Pair::<Uc>::of("ports=2", &Setup::default(), &Setup::default());
     let mr = pair.b.pd.alloc_mr(64, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
     let memory = pair.b.qp.bindable(&mr).unwrap();
     let mut mw = pair.b.pd.alloc_mw().unwrap();
@@ -320,7 +320,7 @@ fn j4_mw_type1_type2_refused_before_the_device_is_asked() {
 
 #[test]
 fn j4_mw_type1_type2_made_and_ended_many_times() {
-    let pair = Pair::new(stepped());
+    let pair = Pair::new("ports=2");
     for _ in 0..1000 {
         let windows: Vec<_> = (0..4).map(|_| pair.b.pd.alloc_mw().unwrap()).collect();
         assert!(windows.iter().enumerate().all(|(i, a)| windows[..i].iter().all(|b| a.rkey() != b.rkey())));

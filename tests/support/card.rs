@@ -53,7 +53,7 @@ pub fn card(options: &str) -> Card {
             let model = Model::new(options.parse().expect("model options")).expect("a model");
             let config = model.config();
             // Who steps a card, or wants its stores to fault, is in its process.
-            let may_be_served = config.drive == Drive::Thread && config.bar == Bar::Mapped;
+            let may_be_served = config.drive == Drive::Thread && config.bar != Bar::Trapped;
             Reach::Model { served: may_be_served && backend() == "vfio-user", model }
         }
     };
