@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ModelRun) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("device kind `{kind}`: `mlx5 model run` takes model:OPTIONS")));
     }
     let config: ModelConfig = options.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
-    if args.verbs {
+    if args.verbs || args.pair {
         return verbs::run(args, &config, options);
     }
     let mut command = command(args, &VFIO, options)?;

@@ -2,12 +2,17 @@
 //! as the kernel's mlx5_ib does, so that the installed libibverbs and libmlx5, unchanged, open a device, make
 //! their objects, post and poll at full speed. No root, no kernel RDMA, no card.
 //!
-//! UCX runs on it too. Nothing moves: UAR pages are ordinary memory that nobody reads, and no CQE comes unless the
-//! program writes it. That is what a benchmark of post and poll needs, and a comparison of bytes: rings, records and registers are
-//! where `mlx5dv_init_obj` says.
+//! UCX runs on it too. There are two kinds:
+//! - With `MLX5_MODEL`, the options of a card, a software ConnectX is behind it (`backed`), and any program of verbs works:
+//!   `mlx5 model run --verbs -- ib_send_lat`. With `wire=` its peer is in another process. At the end the rules that were
+//!   broken are printed, and `model: N violations`. `MLX5_MODEL_TRACE` and `MLX5_MODEL_PCAP` name files that get the
+//!   card's trace and its packets.
+//! - Without it nothing moves (`idle`): UAR pages are ordinary memory that nobody reads, and no CQE comes unless the
+//!   program writes it. That is what a benchmark of post and poll needs, and a comparison of bytes: rings, records and
+//!   registers are where `mlx5dv_init_obj` says.
 //!
 //! libibverbs looks for devices in sysfs: `SYSFS_PATH` names a pretend one, which whoever loads this library
-//! makes (the package `mlx5-versus` does).
+//! makes (`mlx5_devices::sysfs`). A card's GID table is what that folder says.
 //!
 //! | room | what is in it |
 //! |---|---|

@@ -85,6 +85,8 @@ structures! {
     HandleResp { handle: u32, }
     RegMr { start: u64, length: u64, hca_va: u64, pd_handle: u32, access_flags: u32, }
     RegMrResp { mr_handle: u32, lkey: u32, rkey: u32, }
+    AllocMw { pd_handle: u32, mw_type: u8, reserved: [u8; 3], }
+    AllocMwResp { mw_handle: u32, rkey: u32, }
     CreateCq { user_handle: u64, cqe: u32, comp_vector: u32, comp_channel: u32, reserved: u32, }
     /// What the extended form ends with.
     ExCreateCqEnd { comp_mask: u32, flags: u32, reserved: u32, }
@@ -217,6 +219,8 @@ pub(crate) mod qp_flag {
     pub(crate) const ALLOW_SCATTER_CQE: u32 = 1 << 8;
 }
 
+/// `IB_MW_TYPE_2`.
+pub(crate) const MW_TYPE_2: u8 = 2;
 /// `IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN`.
 pub(crate) const CQ_IGNORE_OVERRUN: u32 = 1 << 1;
 /// `MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD`.

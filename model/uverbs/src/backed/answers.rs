@@ -7,8 +7,8 @@ use mlx5_direct::backend::{Control, LinkLayer, PhysState, PortState};
 use std::ffi::c_int;
 
 /// `enum ib_device_cap_flags`, of what the card has: bad keys are counted, the port tells when it is active, RNR NAKs are
-/// made, memory windows of both types, XRC.
-const DEVICE_CAP_FLAGS: u32 = 1 << 1 | 1 << 2 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 20 | 1 << 24;
+/// made, memory windows of type 2B.
+const DEVICE_CAP_FLAGS: u32 = 1 << 1 | 1 << 2 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 24;
 /// `IB_ATOMIC_HCA`: without it libmlx5 refuses atomics.
 const ATOMIC_HCA: u32 = 1;
 /// `IB_PORT_CM_SUP`, `IB_PORT_IP_BASED_GIDS`.
@@ -70,6 +70,7 @@ pub(super) fn device(host: &Host) -> QueryDeviceResp {
         atomic_cap: if attr.atomic_cap { ATOMIC_HCA } else { 0 },
         max_mcast_grp: 1 << caps.log_max_mcg().min(31),
         max_mcast_qp_attach: caps.max_qp_mcg(),
+        max_mw: attr.max_mr,
         max_ah: i32::MAX as u32,
         max_srq: 1 << caps.log_max_srq().min(31),
         max_srq_wr: (1 << caps.log_max_srq_sz().min(31)) - 1,

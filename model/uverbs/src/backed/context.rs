@@ -21,7 +21,7 @@ use mlx5_direct::{
     backend::{Access, Control, MrParams},
     mlx5::{
         cmd::{AttachToMcgIn, Command as _, DetachFromMcgIn},
-        ids::{Lkey, Pdn},
+        ids::{Lkey, Pdn, Rkey},
     },
 };
 use std::{
@@ -51,6 +51,7 @@ pub(super) struct State {
     pages: Option<Pages>,
     pds: BTreeMap<u32, Pdn>,
     mrs: BTreeMap<u32, Lkey>,
+    mws: BTreeMap<u32, Rkey>,
     cqs: BTreeMap<u32, Cq>,
     qps: BTreeMap<u32, Qp>,
     srqs: BTreeMap<u32, Srq>,
@@ -190,6 +191,19 @@ impl Context {
                 end(&mut state.mrs, command.structure()?, |key| control.dereg_mr(*key).map_err(refused))?;
                 Reply::default()
             }
+            number::ALLOC_MW => {
+                let request: AllocMw = command.structure()?;
+                if request.mw_type != MW_TYPE_2 {
+                    return Err(unsupported("memory windows of type 1"));
+                }
+                let rkey = control.alloc_mw(state.pd(request.pd_handle)?).map_err(refused)?;
+                state.mws.insert(handle, rkey);
+                core(AllocMwResp { mw_handle: handle, rkey: rkey.get() })
+            }
+            number::DEALLOC_MW => {
+                end(&mut state.mws, command.structure()?, |rkey| control.dealloc_mw(*rkey).map_err(refused))?;
+                Reply::default()
+            }
             number::CREATE_COMP_CHANNEL => core(HandleResp { handle: events::create_channel()? as u32 }),
             number::CREATE_CQ => {
                 let (cq, request) = state.create_cq(host, &self.events, command)?;
@@ -288,6 +302,9 @@ impl Context {
         }
         for cq in std::mem::take(&mut state.cqs).into_values() {
             let _ = cq.destroy(host);
+        }
+        for rkey in std::mem::take(&mut state.mws).into_values() {
+            let _ = control.dealloc_mw(rkey).map_err(refused);
         }
         for lkey in std::mem::take(&mut state.mrs).into_values() {
             let _ = control.dereg_mr(lkey).map_err(refused);

@@ -128,7 +128,8 @@ fn way(host: &Host, dest: &QpDest) -> Result<AddressVector, c_int> {
         sl: dest.sl,
         hop_limit: dest.hop_limit,
         traffic_class: dest.traffic_class,
-        flow_label: dest.flow_label,
+        // The kernel takes the bits that there are: UCX gives 32.
+        flow_label: dest.flow_label & 0xf_ffff,
         udp_sport: None,
         force_loopback: false,
     })
