@@ -1,6 +1,6 @@
 //! A send WQE taken apart: for error reports, `--explain`, and whoever looks at a ring.
 
-use super::{AtomicSeg, AvSeg, CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode};
+use super::{AtomicSeg, AvSeg, CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode, XrcSeg};
 use crate::mlx5::layout::{Desc, Layout};
 use core::fmt;
 
@@ -8,7 +8,16 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodedWqe<'a> {
     bytes: &'a [u8],
-    is_datagram: bool,
+    peer: Peer,
+}
+
+/// What of a request says whom it is for, behind the control segment. It depends on the queue pair, and no WQE says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// Nothing: the queue pair knows.
+    None,
+    Av,
+    Xrc,
 }
 
 /// One segment of a WQE.
@@ -18,6 +27,8 @@ pub enum Segment<'a> {
     Ctrl(CtrlSeg),
     /// Where a datagram goes.
     Av(AvSeg),
+    /// Which shared receive queue of the peer an XRC request is for.
+    Xrc(XrcSeg),
     /// Where a remote operation goes.
     Raddr(RaddrSeg),
     /// Operands of an atomic.
@@ -51,7 +62,7 @@ pub enum Segment<'a> {
 /// # Errors
 /// The first rule that the WQE breaks, and where.
 pub fn decode(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
-    take_apart(bytes, false)
+    take_apart(bytes, Peer::None)
 }
 
 /// As [`decode`], of a queue pair for datagrams, whose requests have an address vector.
@@ -59,10 +70,18 @@ pub fn decode(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
 /// # Errors
 /// The first rule that the WQE breaks, and where.
 pub fn decode_datagram(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
-    take_apart(bytes, true)
+    take_apart(bytes, Peer::Av)
 }
 
-fn take_apart(bytes: &[u8], is_datagram: bool) -> Result<DecodedWqe<'_>, DecodeError> {
+/// As [`decode`], of an XRC initiator, whose requests name a shared receive queue.
+///
+/// # Errors
+/// The first rule that the WQE breaks, and where.
+pub fn decode_xrc(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
+    take_apart(bytes, Peer::Xrc)
+}
+
+fn take_apart(bytes: &[u8], peer: Peer) -> Result<DecodedWqe<'_>, DecodeError> {
     let Some(first) = bytes.first_chunk::<SEGMENT_BYTES>() else {
         return Err(DecodeError {
             at_bytes: 0,
@@ -77,7 +96,7 @@ fn take_apart(bytes: &[u8], is_datagram: bool) -> Result<DecodedWqe<'_>, DecodeE
     let Some(bytes) = bytes.get(..need) else {
         return Err(DecodeError { at_bytes: 4, rule: Rule::Truncated { need, have: bytes.len() } });
     };
-    let wqe = DecodedWqe { bytes, is_datagram };
+    let wqe = DecodedWqe { bytes, peer };
     let mut walk = wqe.walk();
     while walk.step()?.is_some() {}
     walk.end()?;
@@ -99,8 +118,8 @@ impl<'a> DecodedWqe<'a> {
 
     fn walk(&self) -> Walk<'a> {
         let opcode = self.ctrl().opcode();
-        let has_av = self.is_datagram && opcode != SendOpcode::NOP;
-        Walk { opcode, has_av, bytes: self.bytes, at_bytes: 0, n_data: 0 }
+        let peer = if opcode == SendOpcode::NOP { Peer::None } else { self.peer };
+        Walk { opcode, peer, bytes: self.bytes, at_bytes: 0, n_data: 0 }
     }
 
     /// The segments, in order.
@@ -125,6 +144,7 @@ impl fmt::Display for DecodedWqe<'_> {
             match segment {
                 Segment::Ctrl(s) => explain(f, CtrlSeg::DESC, &s.to_bytes())?,
                 Segment::Av(s) => explain(f, AvSeg::DESC, &s.to_bytes())?,
+                Segment::Xrc(s) => explain(f, XrcSeg::DESC, &s.to_bytes())?,
                 Segment::Raddr(s) => explain(f, RaddrSeg::DESC, &s.to_bytes())?,
                 Segment::Atomic(s) => explain(f, AtomicSeg::DESC, &s.to_bytes())?,
                 Segment::Data(s) => explain(f, DataSeg::DESC, &s.to_bytes())?,
@@ -160,7 +180,7 @@ fn hex(f: &mut fmt::Formatter<'_>, what: &str, bytes: &[u8]) -> fmt::Result {
 /// Walks the segments that an opcode has.
 struct Walk<'a> {
     opcode: SendOpcode,
-    has_av: bool,
+    peer: Peer,
     bytes: &'a [u8],
     at_bytes: usize,
     /// Data and inline segments so far.
@@ -179,10 +199,9 @@ impl<'a> Walk<'a> {
         Err(DecodeError { at_bytes: self.at_bytes, rule })
     }
 
-    /// The next segment. The length is a multiple of 16.
-    fn step(&mut self) -> Result<Option<Segment<'a>>, DecodeError> {
-        let index = self.at_bytes / SEGMENT_BYTES;
-        let known = matches!(
+    /// Whether the operation is taken apart.
+    fn is_known(&self) -> bool {
+        matches!(
             self.opcode,
             SendOpcode::NOP
                 | SendOpcode::SEND
@@ -193,19 +212,24 @@ impl<'a> Walk<'a> {
                 | SendOpcode::RDMA_READ
                 | SendOpcode::ATOMIC_CS
                 | SendOpcode::ATOMIC_FA
-        );
+        )
+    }
+
+    /// The next segment. The length is a multiple of 16.
+    fn step(&mut self) -> Result<Option<Segment<'a>>, DecodeError> {
+        let index = self.at_bytes / SEGMENT_BYTES;
         if self.at_bytes >= self.bytes.len() {
             return Ok(None);
         }
         if index == 0 {
             return Ok(Some(Segment::Ctrl(CtrlSeg::from_bytes(self.take()))));
         }
-        if !known {
+        if !self.is_known() {
             let rest = &self.bytes[self.at_bytes..];
             self.at_bytes = self.bytes.len();
             return Ok(Some(Segment::Other(rest)));
         }
-        if index == 1 && self.has_av {
+        if index == 1 && self.peer == Peer::Av {
             let Some(av) = self.bytes[self.at_bytes..].first_chunk() else {
                 self.at_bytes = self.bytes.len();
                 return Ok(None);
@@ -213,6 +237,10 @@ impl<'a> Walk<'a> {
             self.at_bytes += av.len();
             return Ok(Some(Segment::Av(AvSeg::from_bytes(*av))));
         }
+        if index == 1 && self.peer == Peer::Xrc {
+            return Ok(Some(Segment::Xrc(XrcSeg::from_bytes(self.take()))));
+        }
+        let index = index - usize::from(self.peer == Peer::Xrc);
         if index == 1 && self.opcode.has_raddr() {
             return Ok(Some(Segment::Raddr(RaddrSeg::from_bytes(self.take()))));
         }
@@ -257,16 +285,21 @@ impl<'a> Walk<'a> {
     /// Nothing that the opcode needs is missing.
     fn end(&self) -> Result<(), DecodeError> {
         let ds = self.bytes.len() / SEGMENT_BYTES;
-        let min_ds = match self.opcode {
-            opcode if opcode.is_atomic() || self.has_av => 4,
+        let of_opcode = match self.opcode {
+            opcode if opcode.is_atomic() => 4,
             SendOpcode::RDMA_WRITE | SendOpcode::RDMA_WRITE_IMM | SendOpcode::RDMA_READ => 2,
             _ => 1,
         };
+        let of_peer = match self.peer {
+            Peer::None => 0,
+            Peer::Av => 3,
+            // UMRs have none.
+            Peer::Xrc => usize::from(self.is_known()),
+        };
+        let min_ds = of_opcode + of_peer;
         if ds < min_ds {
-            return Err(DecodeError {
-                at_bytes: 4,
-                rule: Rule::TooShort { opcode: self.opcode, ds, min_ds },
-            });
+            let rule = Rule::TooShort { opcode: self.opcode, ds, min_ds };
+            return Err(DecodeError { at_bytes: 4, rule });
         }
         Ok(())
     }
@@ -413,6 +446,33 @@ mod tests {
             let rule = decode_datagram(&short).unwrap_err().rule;
             assert_eq!(rule, Rule::TooShort { opcode: SendOpcode::SEND, ds: ds.into(), min_ds: 4 });
         }
+    }
+
+    #[test]
+    fn an_xrc_request_names_a_shared_receive_queue() {
+        let xrc = XrcSeg::new().with_xrc_srqn(0x42);
+        let raddr = RaddrSeg::new().with_raddr(0x1000);
+        let atomic = AtomicSeg::new().with_swap_add(1);
+        let data = DataSeg::new().with_byte_count(8);
+        let [x, r, a, d] = [xrc.to_bytes(), raddr.to_bytes(), atomic.to_bytes(), data.to_bytes()];
+        let request = wqe(SendOpcode::ATOMIC_FA, 5, &[x, r, a, d]);
+        let segments: Vec<_> = decode_xrc(&request).unwrap().segments().skip(1).collect();
+        let [xrc, data] = [Segment::Xrc(xrc), Segment::Data(data)];
+        assert_eq!(segments, [xrc, Segment::Raddr(raddr), Segment::Atomic(atomic), data]);
+        let request = wqe(SendOpcode::SEND, 3, &[x, d]);
+        assert_eq!(decode_xrc(&request).unwrap().segments().skip(1).collect::<Vec<_>>(), [xrc, data]);
+        for (opcode, min_ds) in
+            [(SendOpcode::SEND, 2), (SendOpcode::RDMA_READ, 3), (SendOpcode::ATOMIC_CS, 5)]
+        {
+            let ds = min_ds as u8 - 1;
+            let short = wqe(opcode, ds, &[d; 4]);
+            assert_eq!(
+                decode_xrc(&short).unwrap_err().rule,
+                Rule::TooShort { opcode, ds: ds.into(), min_ds }
+            );
+        }
+        decode_xrc(&wqe(SendOpcode::NOP, 1, &[])).unwrap();
+        assert!(decode_xrc(&wqe(SendOpcode::SEND, 2, &[x])).unwrap().to_string().contains("xrc_srqn"));
     }
 
     #[test]
