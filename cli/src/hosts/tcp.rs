@@ -225,14 +225,25 @@ impl Tcp {
 
     fn take(&mut self, chunk: io::Result<Vec<u8>>) -> Result<(), Failure> {
         match chunk {
-            Ok(bytes) if bytes.is_empty() => Err(self.gone()),
-            Ok(bytes) => {
+            Ok(bytes) if !bytes.is_empty() => {
                 self.buffer.extend(bytes);
-                Ok(())
+                return Ok(());
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(self.gone()),
-            Err(error) => Err(told("the connection to the peer", &error)),
+            // It was the last, though the reader may not have ended yet.
+            Ok(_) => self.read_no_more(),
+            Err(error) => {
+                self.read_no_more();
+                if error.kind() != ErrorKind::ConnectionReset {
+                    return Err(told("the connection to the peer", &error));
+                }
+            }
         }
+        Err(self.gone())
+    }
+
+    /// From now on nothing more is there, and a reader that waits for room ends.
+    fn read_no_more(&mut self) {
+        (_, self.incoming) = sync_channel(0);
     }
 
     fn gone(&self) -> Failure {
@@ -251,9 +262,7 @@ impl Drop for Tcp {
     fn drop(&mut self) {
         // Ends the reader's read; the peer may have done so before.
         let _ = self.stream.shutdown(Shutdown::Both);
-        // A reader that waits for room ends with the queue.
-        let (_, empty) = sync_channel(0);
-        self.incoming = empty;
+        self.read_no_more();
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
