@@ -222,7 +222,8 @@ fn j4_mw_type1_type2_is_bound_while_it_is_free_only() {
     let window = world.mw.window();
     world.pair.b.post(|list, _| list.bind_mw(1, window, &view, SIGNALED).unwrap().finish());
     assert_eq!(world.pair.b.fails().syndrome, CqeSyndrome::MW_BIND_ERR);
-    // One that is closed cannot be closed.
+    // One that is closed cannot be closed. A function is opened by one context at a time.
+    drop(world);
     let mut world = World::new();
     let rkey = world.mw.rkey();
     world.pair.a.post(|list, _| list.send_inval(1, rkey, SIGNALED).unwrap().finish());
