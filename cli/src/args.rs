@@ -82,9 +82,10 @@ pub(crate) struct ModelRun {
     /// The program finds the card as verbs do, as a kernel's RDMA device mlx5_0: for any program of libibverbs
     #[arg(long)]
     pub(crate) verbs: bool,
-    /// The program twice, on two cards with a wire between them, both found as with --verbs: as it is written, which is the
-    /// server, and with 127.0.0.1 after its arguments, which is the client. What the server says is printed at the end
-    #[arg(long, conflicts_with = "verbs")]
+    /// The program twice, on two cards with a wire between them, both found as with --verbs, which need not be said: as
+    /// it is written, which is the server, and with 127.0.0.1 after its arguments, which is the client. What the server
+    /// says is printed at the end
+    #[arg(long)]
     pub(crate) pair: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
