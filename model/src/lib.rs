@@ -28,6 +28,7 @@ pub mod fw;
 pub mod mem;
 pub mod model;
 pub mod pci;
+pub mod preload;
 pub mod strict;
 pub mod trace;
 pub mod wire;

@@ -2,6 +2,7 @@
 
 mod bar;
 pub(crate) mod config_space;
+mod mappings;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod store;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -11,6 +12,7 @@ pub(crate) use bar::BarMemory;
 pub use bar::PAGE_BYTES;
 pub use config_space::BAR_LEN_BYTES;
 pub(crate) use config_space::{ConfigSpace, Effect};
+pub use mappings::Mappings;
 
 use crate::{
     config::{Bar, Drive},

@@ -11,11 +11,10 @@ use crate::{
     host::{self, Host},
     iommufd::Iommufd,
 };
-use mlx5_model::{Model, ModelConfig, config::Drive};
+use mlx5_model::{Model, ModelConfig, preload};
 use std::{
     collections::HashMap,
     ffi::c_int,
-    fs::File,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock},
@@ -53,11 +52,7 @@ pub(crate) struct StandIn {
 /// What the environment says of the card.
 pub(crate) fn config() -> Result<&'static ModelConfig, &'static str> {
     static CONFIG: OnceLock<Result<ModelConfig, String>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        let options = std::env::var("MLX5_MODEL").unwrap_or_default();
-        options.parse().map_err(|error| format!("MLX5_MODEL: {error}"))
-    });
-    config.as_ref().map_err(String::as_str)
+    CONFIG.get_or_init(preload::config).as_ref().map_err(String::as_str)
 }
 
 static CARD: OnceLock<Result<StandIn, String>> = OnceLock::new();
@@ -105,19 +100,7 @@ impl StandIn {
     fn new() -> Result<Self, String> {
         let config = config()?;
         let host = host::host()?;
-        if config.drive == Drive::Step {
-            return Err("MLX5_MODEL: drive=step needs someone to call step(); use drive=thread".into());
-        }
-        let model = Model::new(config.clone()).map_err(|error| error.to_string())?;
-        if let Some(path) = std::env::var_os("MLX5_MODEL_TRACE") {
-            let file = File::create(&path).map_err(|error| format!("MLX5_MODEL_TRACE: {error}"))?;
-            model.trace().write_to(Box::new(io::LineWriter::new(file)));
-        }
-        if let Some(path) = std::env::var_os("MLX5_MODEL_PCAP") {
-            let file = File::create(&path)
-                .and_then(|file| model.trace().pcap_to(Box::new(io::BufWriter::new(file))));
-            file.map_err(|error| format!("MLX5_MODEL_PCAP: {error}"))?;
-        }
+        let model = preload::card(config.clone())?;
         let (mut groups, mut devices, mut descriptors) = (Vec::new(), Vec::new(), HashMap::new());
         let mut know = |fd: BorrowedFd<'_>, kind| {
             descriptors.extend(descriptor::inode(fd.as_raw_fd()).map(|inode| (inode, kind)));
@@ -254,14 +237,8 @@ impl StandIn {
 /// The rules broken, when the process ends.
 extern "C" fn report() {
     let Some(card) = opened() else { return };
-    let violations = card.model.violations();
-    for violation in &violations {
-        eprintln!("model: {violation}");
-    }
-    let n_blue_flames: u64 = card.devices.iter().map(|device| device.function.n_blue_flames()).sum();
-    eprintln!("model: {n_blue_flames} WQEs by BlueFlame");
-    eprintln!("model: {} violations", violations.len());
-    if let Err(error) = card.model.trace().finish() {
-        complain(&format!("the trace is not complete: {error}"));
+    let n_blue_flames = card.devices.iter().map(|device| device.function.n_blue_flames()).sum();
+    if let Err(error) = preload::report(&card.model, n_blue_flames) {
+        complain(&error);
     }
 }

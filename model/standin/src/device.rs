@@ -2,16 +2,12 @@
 
 use crate::{Answer, complain, descriptor, give, ioctls::*, iommufd::Iommufd, irqs, irqs::Vectors, take};
 use mlx5_direct::{backend::pci::PciFunction, mlx5::pci::PciCommand};
-use mlx5_model::{
-    ModelFunction,
-    pci::{PAGE_BYTES, TrappedPages, plain_pages},
-};
+use mlx5_model::{ModelFunction, pci::plain_pages, preload::Mappings};
 use std::{
     ffi::c_int,
-    ptr::NonNull,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
@@ -26,6 +22,9 @@ const CONFIG_LEN_BYTES: u64 = 4096;
 const DEVICE_INFO_LEAST_BYTES: u32 = 16;
 /// How long another driver has a function that was given back.
 const BETWEEN: Duration = Duration::from_millis(50);
+
+/// What the program has mapped of all functions.
+pub(crate) static MAPPINGS: Mappings = Mappings::new();
 
 /// One function as a device.
 #[derive(Debug)]
@@ -246,35 +245,8 @@ impl DeviceState {
     /// # Safety
     /// `len_bytes` at `base` are that mapping, and may be written.
     pub(crate) unsafe fn mapped(&self, base: *mut u8, len_bytes: usize, offset: u64) -> Result<(), c_int> {
-        let base = NonNull::new(base).ok_or(libc::EINVAL)?;
-        let len_bytes = len_bytes.next_multiple_of(PAGE_BYTES as usize);
-        // SAFETY: promised by the caller; `munmap` lets go of what is trapped first.
-        let trapped = unsafe { self.function.adopt_mapping(base, len_bytes, offset) };
-        let trapped = trapped.map_err(|error| descriptor::errno_of(&error))?;
-        if trapped.is_empty() {
-            return Ok(());
-        }
-        let mut all = TRAPPED.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((base.addr().get(), trapped));
-        N_TRAPPED.store(all.len(), Ordering::Release);
-        Ok(())
+        // SAFETY: promised by the caller; `munmap` tells of it first.
+        let mapped = unsafe { MAPPINGS.mapped(&self.function, base, len_bytes, offset) };
+        mapped.map_err(|error| descriptor::errno_of(&error))
     }
-}
-
-/// Trapped mappings with their addresses, and how many there are: `munmap` asks often.
-static TRAPPED: Mutex<Vec<(usize, TrappedPages)>> = Mutex::new(Vec::new());
-static N_TRAPPED: AtomicUsize = AtomicUsize::new(0);
-
-/// A program unmaps memory.
-pub(crate) fn unmapped(base: usize, len_bytes: usize) {
-    if N_TRAPPED.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    let mut all = TRAPPED.lock().unwrap_or_else(PoisonError::into_inner);
-    let range = base..base.saturating_add(len_bytes);
-    let gone: Vec<_> = all.extract_if(.., |(at, _)| range.contains(at)).collect();
-    N_TRAPPED.store(all.len(), Ordering::Release);
-    drop(all);
-    // May be the card's last owner: not under the lock.
-    drop(gone);
 }

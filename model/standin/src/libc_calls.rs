@@ -372,7 +372,7 @@ pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
-    device::unmapped(addr.addr(), len);
+    device::MAPPINGS.unmapped(addr.addr(), len);
     physical::unmapped(addr.addr(), len);
     real!(c"munmap", fn(*mut c_void, usize) -> c_int, addr, len)
 }

@@ -294,7 +294,7 @@ fn map_uar(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
-    backed::uar::unmapped(at.addr(), len);
+    backed::uar::MAPPINGS.unmapped(at.addr(), len);
     real!(c"munmap", fn(*mut c_void, usize) -> c_int, at, len)
 }
 

@@ -14,12 +14,10 @@ use mlx5_direct::{
         cmd::{CapType, Command, QueryHcaCapIn},
     },
 };
-use mlx5_model::{Model, ModelConfig, ModelFunction, config::Drive};
+use mlx5_model::{Model, ModelConfig, ModelFunction, preload};
 use std::{
     collections::HashMap,
     ffi::c_int,
-    fs::File,
-    io,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     thread,
     time::Duration,
@@ -82,21 +80,8 @@ pub(crate) fn call<C: Command>(control: &PrmControl, input: &C, tail: &[u8]) -> 
 
 impl Card {
     fn new() -> Result<Self, String> {
-        let options = std::env::var("MLX5_MODEL").unwrap_or_default();
-        let config: ModelConfig = options.parse().map_err(|error| format!("MLX5_MODEL: {error}"))?;
-        if config.drive == Drive::Step {
-            return Err("MLX5_MODEL: drive=step needs someone to call step(); use drive=thread".into());
-        }
-        let model = Model::new(config.clone()).map_err(|error| error.to_string())?;
-        if let Some(path) = std::env::var_os("MLX5_MODEL_TRACE") {
-            let file = File::create(&path).map_err(|error| format!("MLX5_MODEL_TRACE: {error}"))?;
-            model.trace().write_to(Box::new(io::LineWriter::new(file)));
-        }
-        if let Some(path) = std::env::var_os("MLX5_MODEL_PCAP") {
-            let file = File::create(&path)
-                .and_then(|file| model.trace().pcap_to(Box::new(io::BufWriter::new(file))));
-            file.map_err(|error| format!("MLX5_MODEL_PCAP: {error}"))?;
-        }
+        let config = preload::config()?;
+        let model = preload::card(config.clone())?;
         let functions = (0..usize::from(config.ports)).map(|index| {
             let function = model.function(index).map_err(|error| error.to_string())?;
             Host::new(function, index, &config).map_err(|error| error.to_string())
@@ -232,14 +217,8 @@ extern "C" fn report() {
             complain(&error.to_string());
         }
     }
-    let violations = card.model.violations();
-    for violation in &violations {
-        eprintln!("model: {violation}");
-    }
-    let n_blue_flames: u64 = card.functions.iter().map(|host| host.function.n_blue_flames()).sum();
-    eprintln!("model: {n_blue_flames} WQEs by BlueFlame");
-    eprintln!("model: {} violations", violations.len());
-    if let Err(error) = card.model.trace().finish() {
-        complain(&format!("the trace is not complete: {error}"));
+    let n_blue_flames = card.functions.iter().map(|host| host.function.n_blue_flames()).sum();
+    if let Err(error) = preload::report(&card.model, n_blue_flames) {
+        complain(&error);
     }
 }

@@ -9,15 +9,8 @@ use mlx5_direct::{
     },
     mlx5::uar::NON_FP_BFREGS_PER_UAR,
 };
-use mlx5_model::pci::TrappedPages;
-use std::{
-    ffi::c_int,
-    ptr::NonNull,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use mlx5_model::preload::Mappings;
+use std::ffi::c_int;
 
 /// Registers of a page, of which the last two are not for general use.
 const BFREGS_PER_UAR: u32 = 4;
@@ -67,40 +60,18 @@ impl Pages {
     }
 }
 
-/// Trapped mappings with their addresses, and how many there are: `munmap` asks often.
-static TRAPPED: Mutex<Vec<(usize, TrappedPages)>> = Mutex::new(Vec::new());
-static N_TRAPPED: AtomicUsize = AtomicUsize::new(0);
+/// What programs have mapped.
+pub(crate) static MAPPINGS: Mappings = Mappings::new();
 
 /// A program has mapped a page of the BAR.
 ///
 /// # Safety
 /// `len_bytes` at `base` are that mapping, and may be written.
 pub(crate) unsafe fn mapped(host: &Host, base: *mut u8, len_bytes: usize, offset: u64) -> Result<(), c_int> {
-    let base = NonNull::new(base).ok_or(libc::EINVAL)?;
-    // SAFETY: promised by the caller; `munmap` lets go of what is trapped first.
-    let trapped = unsafe { host.function.adopt_mapping(base, len_bytes, offset) };
-    let trapped = trapped.map_err(|error| {
+    // SAFETY: promised by the caller; `munmap` tells of it first.
+    let mapped = unsafe { MAPPINGS.mapped(&host.function, base, len_bytes, offset) };
+    mapped.map_err(|error| {
         super::complain(&format!("{}: a mapped page: {error}", host.function.name()));
         error.raw_os_error().unwrap_or(libc::EINVAL)
-    })?;
-    if !trapped.is_empty() {
-        let mut all = TRAPPED.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((base.addr().get(), trapped));
-        N_TRAPPED.store(all.len(), Ordering::Release);
-    }
-    Ok(())
-}
-
-/// A program unmaps memory.
-pub(crate) fn unmapped(base: usize, len_bytes: usize) {
-    if N_TRAPPED.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    let mut all = TRAPPED.lock().unwrap_or_else(PoisonError::into_inner);
-    let range = base..base.saturating_add(len_bytes);
-    let gone: Vec<_> = all.extract_if(.., |(at, _)| range.contains(at)).collect();
-    N_TRAPPED.store(all.len(), Ordering::Release);
-    drop(all);
-    // May be the card's last owner: not under the lock.
-    drop(gone);
+    })
 }
