@@ -2,9 +2,11 @@
 
 mod connect;
 mod datagram;
+mod explain;
 mod xrc;
 
 pub use connect::Connection;
+pub use explain::Explanation;
 pub use xrc::XrcQp;
 
 use crate::{

@@ -17,7 +17,7 @@ use mlx5_direct::{
         init_segment::HealthSyndrome,
     },
 };
-use mlx5_model::{Model, fw::health::Fatal};
+use mlx5_model::Model;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -336,7 +336,7 @@ fn fatal_device_error() {
     while control.next_async_event(Duration::from_millis(20)).unwrap().is_some() {}
     let waiting = std::thread::spawn(move || channel.wait(Duration::from_secs(30)));
     std::thread::sleep(Duration::from_millis(50));
-    model.fail_health(0, Fatal::new(HealthSyndrome::HW_UNRECOVERABLE_ERR));
+    model.inject(&"@0 health HW_UNRECOVERABLE_ERR".parse().unwrap());
     let start = Instant::now();
     let told = waiting.join().unwrap().unwrap_err();
     assert!(
@@ -365,7 +365,7 @@ fn a_death_that_a_command_finds_is_told() {
     while control.next_async_event(Duration::from_millis(20)).unwrap().is_some() {}
     let waiting = std::thread::spawn(move || channel.wait(Duration::from_secs(30)));
     std::thread::sleep(Duration::from_millis(50));
-    model.set_gone(0, true);
+    model.inject(&"@0 gone".parse().unwrap());
     let start = Instant::now();
     assert!(matches!(control.alloc_pd(), Err(Error::DeviceGone(Gone::Pci))));
     assert!(matches!(waiting.join().unwrap(), Err(Error::DeviceGone(Gone::Pci))));
@@ -379,11 +379,11 @@ fn device_leaves_the_bus() {
     let model = model("");
     let options = OpenOptions { health_interval: Duration::from_millis(20), ..OpenOptions::default() };
     let control = open(&model, &options);
-    model.set_gone(0, true);
+    model.inject(&"@0 gone".parse().unwrap());
     let gone = control.alloc_pd().unwrap_err();
     assert!(matches!(gone, Error::DeviceGone(Gone::Pci)), "{gone}");
     drop(control);
-    model.set_gone(0, false);
+    model.inject(&"@0 back".parse().unwrap());
     open(&model, &OpenOptions { reset: true, ..options }).close().unwrap();
 }
 
@@ -392,7 +392,7 @@ fn stuck_command_times_out_and_others_go_on() {
     let model = model("");
     let options = OpenOptions { command_timeout: Duration::from_millis(100), ..OpenOptions::default() };
     let control = open(&model, &options);
-    model.set_stuck(0, CmdOpcode::ALLOC_PD.0, true);
+    model.inject(&"@0 command ALLOC_PD * stuck".parse().unwrap());
     for _ in 0..3 {
         let start = Instant::now();
         let late = control.alloc_pd().unwrap_err();
@@ -400,7 +400,7 @@ fn stuck_command_times_out_and_others_go_on() {
         assert!(start.elapsed() < SECOND);
         control.query_port(1).unwrap();
     }
-    model.set_stuck(0, CmdOpcode::ALLOC_PD.0, false);
+    model.clear_faults();
     let pd = control.alloc_pd().unwrap();
     control.dealloc_pd(pd).unwrap();
     // What timed out may have made protection domains that nobody knows: teardown takes them.
@@ -424,7 +424,8 @@ fn bring_up_that_fails_leaves_nothing_behind() {
     ];
     let model = model("drive=step");
     for opcode in steps {
-        model.fail_next(0, opcode.0, 0x1, 0x1234);
+        let name = opcode.name().unwrap();
+        model.inject(&format!("@0 command {name} 1 fail 0x1 0x1234").parse().unwrap());
         let failed = PrmControl::open(model.function(0).unwrap(), &OpenOptions::default()).unwrap_err();
         assert!(
             matches!(failed, Error::Command { opcode: at, syndrome: 0x1234, .. } if at == opcode),

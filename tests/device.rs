@@ -18,7 +18,7 @@ use mlx5_direct::{
         init_segment::HealthSyndrome,
     },
 };
-use mlx5_model::{Model, fw::health::Fatal, trace::Kind};
+use mlx5_model::{Model, trace::Kind};
 use std::{
     collections::HashSet,
     sync::{Arc, Barrier},
@@ -307,11 +307,15 @@ fn k7_fatal_device_error() {
     needs!(Need::Model);
     let deaths: [Death; 2] = [
         (
-            |model| model.fail_health(0, Fatal::new(HealthSyndrome::FW_ERR)),
+            |model| model.inject(&"@0 health FW_ERR".parse().unwrap()),
             |_| (),
             |gone| matches!(gone, Gone::Firmware { syndrome, .. } if *syndrome == HealthSyndrome::FW_ERR),
         ),
-        (|model| model.set_gone(0, true), |model| model.set_gone(0, false), |gone| *gone == Gone::Pci),
+        (
+            |model| model.inject(&"@0 gone".parse().unwrap()),
+            |model| model.inject(&"@0 back".parse().unwrap()),
+            |gone| *gone == Gone::Pci,
+        ),
     ];
     for (kill, mend, gone) in deaths {
         let card = card("ports=1");
@@ -366,7 +370,8 @@ fn l7_command_delivery_and_status_errors() {
     let ctx = open(&card, 0);
     // Every status that the interface has comes back by name, with the command and the firmware's number.
     for status in 1..=0x51u8 {
-        card.model().fail_next(0, CmdOpcode::ALLOC_PD.0, status, 0xabcd_0000 + u32::from(status));
+        let fails = format!("command ALLOC_PD 1 fail 0x{status:x} 0xabcd00{status:02x}");
+        card.model().inject(&fails.parse().unwrap());
         let error = ctx.alloc_pd().unwrap_err();
         let Error::Command { opcode, status: told, syndrome, .. } = &error else { panic!("{error}") };
         assert_eq!(
@@ -389,16 +394,16 @@ fn l6_command_parallel_timeout_cancel() {
     let options = OpenOptions { command_timeout: Duration::from_millis(300), ..OpenOptions::default() };
     let ctx = Context::open(function, options).unwrap();
     // Many at once, out of order: each gets its own answer.
-    card.model().set_reversed_completion(0, true);
+    card.model().inject(&"@0 command * last".parse().unwrap());
     let pds: HashSet<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..40).map(|_| scope.spawn(|| ctx.alloc_pd().unwrap())).collect();
         let pds: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         pds.iter().map(mlx5_direct::Pd::pdn).collect()
     });
     assert_eq!(pds.len(), 40);
-    card.model().set_reversed_completion(0, false);
+    card.model().clear_faults();
     // One that never ends is given up after its deadline; the others go on.
-    card.model().set_stuck(0, CmdOpcode::ALLOC_PD.0, true);
+    card.model().inject(&"@0 command ALLOC_PD * stuck".parse().unwrap());
     let start = Instant::now();
     let error = ctx.alloc_pd().unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
@@ -406,7 +411,7 @@ fn l6_command_parallel_timeout_cancel() {
     assert!(start.elapsed() >= Duration::from_millis(300) && start.elapsed() < SOON);
     ctx.port(1).unwrap();
     // Released, it completes late, for nobody.
-    card.model().set_stuck(0, CmdOpcode::ALLOC_PD.0, false);
+    card.model().clear_faults();
     for _ in 0..100 {
         ctx.alloc_pd().unwrap();
     }

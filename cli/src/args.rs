@@ -168,7 +168,7 @@ pub(crate) struct Traffic {
     pub(crate) common: Common,
 }
 
-/// What the software card writes down.
+/// What the software card writes down, and what goes wrong with it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Recording {
     /// Write all that the card sees to FILE: commands, doorbells, WQEs, CQEs, events, packets, as hexdumps
@@ -177,6 +177,10 @@ pub(crate) struct Recording {
     /// Write the packets to FILE, in pcap format
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+    /// Let these faults happen to the card: a fault script, or one that is drawn from a seed. What did happen is printed as a
+    /// script if the command fails
+    #[arg(long, value_name = "FILE|seed:N")]
+    pub(crate) faults: Option<String>,
 }
 
 /// The other end in another process, on this host or another. Without it both ends are here.

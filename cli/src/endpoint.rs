@@ -183,7 +183,7 @@ impl Endpoint {
                 shown.completed(wc.to_bytes(), &wc);
             }
             if let Err(error) = wc.status() {
-                return Err(Failure::Run(format!("{}: {error}", self.name)));
+                return Err(Failure::Run(format!("{}: {}", self.name, lane.qp.explain(&error))));
             }
             let wr_id = lane.qp.retire(&wc)?.wr_id;
             if wc.is_send() {

@@ -13,8 +13,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It was tried and failed: exit code 1.
     Run(String),
-    /// A program that was run has ended without success, and has said why itself: its own exit code.
-    Program(u8),
+    /// It has been told already, by a program that was run or [at once](crate::device::told): the exit code.
+    Told(u8),
     /// The result could not be printed: exit code 1, or silence and 0 if the reader went away.
     Output(io::Error),
 }
@@ -22,11 +22,16 @@ pub(crate) enum Failure {
 impl Failure {
     /// The exit code.
     pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(self.number())
+    }
+
+    /// The exit code as a number.
+    pub(crate) fn number(&self) -> u8 {
         match self {
-            Self::Usage(_) => ExitCode::from(2),
-            Self::Program(code) => ExitCode::from(*code),
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Self::Run(_) | Self::Output(_) => ExitCode::FAILURE,
+            Self::Usage(_) => 2,
+            Self::Told(code) => *code,
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+            Self::Run(_) | Self::Output(_) => 1,
         }
     }
 
@@ -34,7 +39,7 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Usage(text) | Self::Run(text) => Some(text.clone()),
-            Self::Program(_) => None,
+            Self::Told(_) => None,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             Self::Output(error) => Some(format!("cannot write to standard output: {error}")),
         }

@@ -41,6 +41,8 @@ pub(crate) fn run(args: &ModelRun) -> Result<(), Failure> {
     if kind != "model" {
         return Err(Failure::Usage(format!("device kind `{kind}`: `mlx5 model run` takes model:OPTIONS")));
     }
+    let with_faults = args.recording.faults.as_ref().map(|faults| format!("{options},faults={faults}"));
+    let options = with_faults.as_deref().unwrap_or(options);
     let config: ModelConfig = options.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
     if args.verbs || args.pair {
         return verbs::run(args, &config, options);

@@ -2,9 +2,9 @@
 
 use crate::{endpoint::PORT, failure::Failure, plan::Transport};
 use mlx5_direct::{
-    Connection, Context, Cq, Mr, Pd, Qp, QpAddress, QpInit, UcQp, UdQp,
+    Connection, Context, Cq, Explanation, Mr, Pd, Qp, QpAddress, QpInit, UcQp, UdQp,
     mlx5::ids::Qpn,
-    queue::{AddressHandle, Completion, Lease, RecvList, RetireError, Retired},
+    queue::{AddressHandle, Completion, CompletionError, Lease, RecvList, RetireError, Retired},
 };
 
 /// A queue pair and, of datagrams, its peer.
@@ -71,6 +71,11 @@ impl AnyQp {
 
     pub(crate) fn retire(&mut self, wc: &Completion<'_>) -> Result<Retired, RetireError> {
         each!(self, qp => qp.retire(wc))
+    }
+
+    /// Why a request failed, and what was asked.
+    pub(crate) fn explain(&self, error: &CompletionError) -> Explanation {
+        each!(self, qp => qp.explain(error))
     }
 
     /// Payload of a packet.

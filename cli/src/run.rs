@@ -92,28 +92,32 @@ pub(crate) fn pingpong(args: &Pingpong, out: &mut impl Write) -> Result<(), Fail
         return hosts::run::<LatencyRow>("pingpong", &[plan], &args.common, out);
     }
     let device = open(&args.common)?;
-    let mut link = Link::connect(&device, &plan, Measure::Latency)?;
-    let name = describe(&device)?;
-    let mtu_bytes = mtu_bytes(&link)?;
-    if !args.common.json {
-        writeln!(out, "device  {name}")?;
-        for end in &link.ends {
-            describe_end(end, out)?;
+    let (name, mtu_bytes, latencies) = device::told(&device, out, |out| {
+        let mut link = Link::connect(&device, &plan, Measure::Latency)?;
+        let (name, mtu_bytes) = (describe(&device)?, mtu_bytes(&link)?);
+        if !args.common.json {
+            writeln!(out, "device  {name}")?;
+            for end in &link.ends {
+                describe_end(end, out)?;
+            }
+            writeln!(
+                out,
+                "SEND    {} round trips of {} bytes{}, path MTU {mtu_bytes}, every payload checked (seed {})",
+                plan.iters,
+                plan.size,
+                over(plan.transport),
+                plan.seed
+            )?;
+            out.flush()?;
         }
-        writeln!(
-            out,
-            "SEND    {} round trips of {} bytes{}, path MTU {mtu_bytes}, every payload checked (seed {})",
-            plan.iters,
-            plan.size,
-            over(plan.transport),
-            plan.seed
-        )?;
-        out.flush()?;
-    }
-    let latencies = latency(&mut link)?;
+        let latencies = latency(&mut link)?;
+        if !args.common.json {
+            explain(&link, out)?;
+        }
+        Ok((name, mtu_bytes, latencies))
+    })?;
     let row = LatencyRow::new(plan.size, &latencies);
     if args.common.json {
-        drop(link);
         let results = Results {
             command: "pingpong",
             device: name,
@@ -127,8 +131,6 @@ pub(crate) fn pingpong(args: &Pingpong, out: &mut impl Write) -> Result<(), Fail
         };
         return finish_json(&results, out);
     }
-    explain(&link, out)?;
-    drop(link);
     writeln!(out, "\n{} in µs:", what_is_measured(plan.op))?;
     LatencyRow::head(out)?;
     row.print(out)?;
@@ -155,37 +157,41 @@ fn traffic<R: hosts::TwoHosts>(command: &str, args: &Traffic, out: &mut impl Wri
         return hosts::run::<R>(command, &plans, &args.common, out);
     }
     let device = open(&args.common)?;
-    let (name, op, json) = (describe(&device)?, args.op, args.common.json);
+    let (op, json) = (args.op, args.common.json);
     let measured = (R::MEASURE == Measure::Latency).then(|| what_is_measured(op));
-    let (mut rows, mut mtu) = (Vec::new(), 0);
-    for (at, plan) in plans.iter().enumerate() {
-        let mut link = Link::connect(&device, plan, R::MEASURE)?;
-        mtu = mtu_bytes(&link)?;
-        if at == 0 && !json {
-            writeln!(out, "device  {name}")?;
-            let way = measured.unwrap_or("one way");
-            writeln!(
-                out,
-                "op      {}{}, {way}, {}, path MTU {mtu}, seed {}",
-                op.name(),
-                over(plan.transport),
-                R::UNIT,
-                args.common.seed
-            )?;
+    let (name, rows, mtu) = device::told(&device, out, |out| {
+        let name = describe(&device)?;
+        let (mut rows, mut mtu) = (Vec::new(), 0);
+        for (at, plan) in plans.iter().enumerate() {
+            let mut link = Link::connect(&device, plan, R::MEASURE)?;
+            mtu = mtu_bytes(&link)?;
+            if at == 0 && !json {
+                writeln!(out, "device  {name}")?;
+                let way = measured.unwrap_or("one way");
+                writeln!(
+                    out,
+                    "op      {}{}, {way}, {}, path MTU {mtu}, seed {}",
+                    op.name(),
+                    over(plan.transport),
+                    R::UNIT,
+                    args.common.seed
+                )?;
+            }
+            let row = R::measure(&mut link)?;
+            rows.push(row);
+            if json {
+                continue;
+            }
+            if at == 0 {
+                explain(&link, out)?;
+                R::head(out)?;
+            }
+            row.print(out)?;
+            // One row at a time: a sweep takes a while.
+            out.flush()?;
         }
-        let row = R::measure(&mut link)?;
-        rows.push(row);
-        if json {
-            continue;
-        }
-        if at == 0 {
-            explain(&link, out)?;
-            R::head(out)?;
-        }
-        row.print(out)?;
-        // One row at a time: a sweep takes a while.
-        out.flush()?;
-    }
+        Ok((name, rows, mtu))
+    })?;
     let violations = device.close()?;
     if !json {
         return finish(violations.as_deref(), out);

@@ -130,6 +130,11 @@ impl Device {
         model.take_violations().iter().map(ToString::to_string).collect()
     }
 
+    /// The faults that happened to a software card, as a script; nothing if there were none.
+    pub fn faults_done(&self) -> String {
+        self.model.as_ref().map(|model| model.faults_done().to_string()).unwrap_or_default()
+    }
+
     /// Takes the device down, and tells what rules were broken up to and including that: `None` for a card,
     /// which does not tell.
     pub fn close(self) -> Result<Option<Vec<String>>, OpenError> {

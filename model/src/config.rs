@@ -1,7 +1,10 @@
 //! What kind of card to make: `ports=2,mtu=4096,bar=trapped,drive=step`.
 #![forbid(unsafe_code)]
 
-use crate::wire::UplinkAddress;
+use crate::{
+    fault::{self, FaultScript, ScriptError},
+    wire::UplinkAddress,
+};
 use std::{fmt, str::FromStr};
 
 /// How a driver's stores to mapped UAR pages reach the model.
@@ -105,6 +108,8 @@ pub struct ModelConfig {
     /// MAC of the first port; the second port's is the next. Default: one that all cards have, or with a wire one
     /// that follows from the wire's own end.
     pub mac: Option<[u8; 6]>,
+    /// What goes wrong, counted and timed from the beginning.
+    pub faults: FaultScript,
 }
 
 impl Default for ModelConfig {
@@ -123,6 +128,7 @@ impl Default for ModelConfig {
             subnet_manager: true,
             lid: 1,
             mac: None,
+            faults: FaultScript::default(),
         }
     }
 }
@@ -143,6 +149,8 @@ pub enum ConfigError {
         /// What was given.
         value: String,
     },
+    /// A fault script that cannot be read.
+    Faults(ScriptError),
     /// An option that this machine cannot offer.
     Unsupported(&'static str),
 }
@@ -161,6 +169,7 @@ const KEYS: &[(&str, &str)] = &[
     ("link", "eth or ib"),
     ("sm", "on or off"),
     ("lid", "1 to 49150"),
+    ("faults", "a file with a fault script, or seed:N, seed:N:errors or seed:N:wire"),
     ("mac", "a unicast address whose last bit is 0, as 02:00:00:00:00:10"),
 ];
 
@@ -174,6 +183,7 @@ impl fmt::Display for ConfigError {
                 let takes = KEYS.iter().find(|(k, _)| k == key).map_or("", |(_, takes)| takes);
                 return write!(f, "model option `{key}={value}`: `{key}` takes {takes}");
             }
+            Self::Faults(error) => return write!(f, "model option `faults=`: {error}"),
             Self::Unsupported(what) => return f.write_str(what),
         }
         for (at, (key, takes)) in KEYS.iter().enumerate() {
@@ -203,6 +213,10 @@ impl FromStr for ModelConfig {
                 return Err(ConfigError::Twice(key.into()));
             }
             seen.push(key);
+            if key == "faults" {
+                config.faults = fault::from_file_or_seed(value).map_err(ConfigError::Faults)?;
+                continue;
+            }
             config.set(key, value).ok_or_else(|| ConfigError::BadValue { key, value: value.into() })?;
         }
         Ok(config)
@@ -303,6 +317,8 @@ mod tests {
         let error = "mtu=1500".parse::<ModelConfig>().unwrap_err().to_string();
         assert!(error.contains("mtu=1500") && error.contains("1024"), "{error}");
         assert_eq!("ports=1,ports=2".parse::<ModelConfig>(), Err(ConfigError::Twice("ports".into())));
+        let error = "faults=seed:x".parse::<ModelConfig>().unwrap_err().to_string();
+        assert!(error.contains("`faults=`: `x` is no seed"), "{error}");
         assert_eq!("bar".parse::<ModelConfig>(), Err(ConfigError::NotAPair("bar".into())));
         for bad in [
             "ports=3",

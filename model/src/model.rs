@@ -8,11 +8,11 @@ pub(crate) use card::Card;
 
 use crate::{
     config::{Bar, ConfigError, Drive, ModelConfig},
-    fw::health::Fatal,
+    fault::FaultScript,
     pci::ModelFunction,
     strict::Violation,
     trace::Trace,
-    wire::{Interference, Uplink, UplinkAddress, UplinkCounters},
+    wire::{Uplink, UplinkAddress, UplinkCounters},
 };
 use std::{
     fmt, io,
@@ -90,6 +90,11 @@ impl Drop for Engine {
         if let Some(thread) = self.thread.take() {
             // A panic of the engine has been printed by its thread; there is nobody to give it to.
             let _ = thread.join();
+        }
+        let done = self.card.faults.done();
+        if thread::panicking() && !done.is_empty() {
+            // A test that fails: with these it fails again.
+            eprintln!("model: faults that happened:\n{done}");
         }
     }
 }
@@ -189,7 +194,13 @@ impl Model {
     pub fn assert_clean(&self) {
         let violations = self.violations();
         let lines: Vec<_> = violations.iter().map(ToString::to_string).collect();
-        assert!(violations.is_empty(), "model: {} violations\n{}", lines.len(), lines.join("\n"));
+        let n = lines.len();
+        assert!(
+            violations.is_empty(),
+            "model: {n} violations\n{}\nfaults:\n{}",
+            lines.join("\n"),
+            self.faults_done()
+        );
     }
 
     /// What has passed the wire to other processes; `None` without one.
@@ -202,9 +213,20 @@ impl Model {
         self.card().trace.clone()
     }
 
-    /// Lets `interference` decide about every frame from now on: lost, doubled, late, changed.
-    pub fn interfere(&self, interference: Option<Box<dyn Interference>>) {
-        self.card().lock().wire.interfere(interference);
+    /// Lets these faults happen, beside those that may already. Their counts and times begin now; what is due now happens
+    /// before this returns.
+    pub fn inject(&self, script: &FaultScript) {
+        self.card().inject(script);
+    }
+
+    /// Lets no more faults happen. What happened stays.
+    pub fn clear_faults(&self) {
+        self.card().faults.clear();
+    }
+
+    /// The faults that happened, oldest first, each exactly: given to a card that does the same work, they happen again.
+    pub fn faults_done(&self) -> FaultScript {
+        self.card().faults.done()
     }
 
     /// Plugs or pulls the cable of port `index` (counted from 0, one per function).
@@ -212,35 +234,8 @@ impl Model {
         self.card().with_function(index, |function| function.set_link(up));
     }
 
-    /// Puts a function into fatal health, as firmware that died would.
-    pub fn fail_health(&self, index: usize, fatal: Fatal) {
-        self.card().with_function(index, |function| function.fail_health(fatal));
-    }
-
-    /// Takes a function off the bus, or puts it back (in need of a reset).
-    pub fn set_gone(&self, index: usize, gone: bool) {
-        self.card().with_function(index, |function| function.set_gone(gone));
-    }
-
-    /// Makes every later command with this opcode hang, or no more.
-    pub fn set_stuck(&self, index: usize, opcode: u16, stuck: bool) {
-        self.card().with_function(index, |function| function.faults.set_stuck(opcode, stuck));
-    }
-
-    /// Makes the next command with this opcode fail.
-    pub fn fail_next(&self, index: usize, opcode: u16, status: u8, syndrome: u32) {
-        self.card().with_function(index, |function| {
-            function.faults.failing.push((opcode, status, syndrome));
-        });
-    }
-
     /// Gives the next queue pair the lowest number that is free, though another had it just before, as a card may.
     pub fn restart_qp_numbers(&self, index: usize) {
         self.card().with_function(index, crate::fw::Function::restart_qp_numbers);
-    }
-
-    /// Makes commands that wait together complete in the reverse order of their slots, or no more.
-    pub fn set_reversed_completion(&self, index: usize, reversed: bool) {
-        self.card().with_function(index, |function| function.faults.reversed = reversed);
     }
 }

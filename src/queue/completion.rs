@@ -320,6 +320,17 @@ impl CompletionError {
         self.is_failure() && self.syndrome == CqeSyndrome::WR_FLUSH_ERR
     }
 
+    /// What the vendor's reason means, of the few that are public.
+    pub fn vendor_meaning(&self) -> Option<&'static str> {
+        match (self.syndrome, self.vendor_err) {
+            // rdma-core `MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`.
+            (CqeSyndrome::REMOTE_ABORTED_ERR, 0x93) => Some("a page fault of on-demand paging"),
+            // UCX `UCT_IB_MLX5_CQE_VENDOR_SYND_PSN`.
+            (CqeSyndrome::REMOTE_ABORTED_ERR, 0x99) => Some("a packet out of sequence"),
+            _ => None,
+        }
+    }
+
     /// Whether a request failed, rather than a CQE that was not understood.
     pub fn is_failure(&self) -> bool {
         matches!(self.opcode, CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR)
@@ -340,13 +351,11 @@ impl fmt::Display for CompletionError {
             Some(opcode) => write!(f, "qp {}: {opcode} at WQE 0x{:04x}", self.qpn, self.wqe_counter)?,
             None => write!(f, "qp {}: receive WQE 0x{:04x}", self.qpn, self.wqe_counter)?,
         }
-        write!(
-            f,
-            " failed: {}, vendor_err 0x{:02x}: {}",
-            self.syndrome,
-            self.vendor_err,
-            advice(self.syndrome)
-        )
+        write!(f, " failed: {}, vendor_err 0x{:02x}", self.syndrome, self.vendor_err)?;
+        if let Some(meaning) = self.vendor_meaning() {
+            write!(f, " ({meaning})")?;
+        }
+        write!(f, ": {}", advice(self.syndrome))
     }
 }
 

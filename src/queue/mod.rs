@@ -35,7 +35,7 @@ pub use error::{PostError, RetireError};
 pub use lease::{Lease, LeaseSlice, QueueId};
 pub use poll::{CompletionQueue, CompletionQueueParts, CqeSize, Poll};
 pub use post_list::PostList;
-pub use recv::{RecvList, RecvQueue, RecvQueueParts, RecvRequest};
+pub use recv::{MAX_RECV_WQE_BYTES, RecvList, RecvQueue, RecvQueueParts, RecvRequest};
 pub use request::{Atomic, Complete, Gather, Inline, Ready, Request, Scatter, SgeList};
 pub use segment::{Remote, Sge};
 pub use send::{Flags, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts};

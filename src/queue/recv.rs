@@ -11,6 +11,9 @@ use crate::{
 };
 use core::{ops::Range, ptr::NonNull};
 
+/// The longest receive WQE: `log_rq_stride` has three bits, and counts from 16 bytes.
+pub const MAX_RECV_WQE_BYTES: usize = 16 << 7;
+
 /// What a receive queue is made of.
 #[derive(Debug)]
 pub struct RecvQueueParts {
@@ -221,6 +224,27 @@ impl RecvQueue {
         let wr_id = unsafe { *self.ledger.add((self.ci & self.mask) as usize) };
         self.ci = self.ci.wrapping_add(1);
         Ok(Retired { wr_id, n_freed: 1 })
+    }
+
+    /// The WQE at counter `wqe_counter`, to be explained, copied out of the ring; `None` if it was overwritten since or never
+    /// posted.
+    pub fn copy_wqe<'b>(
+        &self,
+        wqe_counter: u16,
+        buffer: &'b mut [u8; MAX_RECV_WQE_BYTES],
+    ) -> Option<&'b [u8]> {
+        // How far back it is; the ring has the last so many.
+        let back = (self.pi as u16).wrapping_sub(wqe_counter);
+        if back == 0 || u32::from(back) > self.pi.min(self.n_wqes()) {
+            return None;
+        }
+        let slot = (u32::from(wqe_counter) & self.mask) as usize;
+        let bytes = buffer.get_mut(..1 << self.log_wq_stride)?;
+        // SAFETY: a WQE of the ring, which the device only reads.
+        unsafe {
+            self.ring.add(slot << self.log_wq_stride).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len())
+        };
+        Some(bytes)
     }
 
     #[cold]

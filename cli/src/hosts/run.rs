@@ -3,7 +3,7 @@
 use super::{Foreign, Local, Outcome, TwoHosts, half::Role, native, perftest, tcp::Tcp};
 use crate::{
     args::{Common, Exchange, PeerArgs},
-    device::Device,
+    device::{self, Device},
     endpoint::PORT,
     failure::Failure,
     plan::{Measure, Plan},
@@ -74,7 +74,7 @@ pub(crate) fn run<R: TwoHosts>(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let device = open(common)?;
-    let result = with_peer::<R>(command, plans, common, &device, out);
+    let result = device::told(&device, out, |out| with_peer::<R>(command, plans, common, &device, out));
     // Told even if the run failed: a broken rule may be the reason.
     let closed = device.close();
     let Told { name, mtu_bytes, rows } = result?;

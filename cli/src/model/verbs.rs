@@ -124,7 +124,7 @@ fn pass_signals_on(children: &[&Child]) -> Result<(), Failure> {
 fn verdict(status: ExitStatus) -> Result<(), Failure> {
     match status.code().unwrap_or(BY_SIGNAL + status.signal().unwrap_or(0)) {
         0 => Ok(()),
-        code => Err(Failure::Program(code as u8)),
+        code => Err(Failure::Told(code as u8)),
     }
 }
 

@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn a_device_that_left_the_bus_is_told() {
         for events in [false, true] {
-            let (message, took) = run(Op::Send, events, Measure::Latency, |model| model.set_gone(0, true));
+            let (message, took) =
+                run(Op::Send, events, Measure::Latency, |model| model.inject(&"@0 gone".parse().unwrap()));
             assert!(message.contains("device is gone"), "{message}");
             assert!(took < Duration::from_secs(10), "{took:?}");
         }

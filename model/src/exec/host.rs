@@ -247,6 +247,11 @@ pub trait Host {
     /// Doorbell record word 0 of the QP: count of receive WQEs posted, 16 bits.
     fn receive_counter(&mut self, qpn: Qpn) -> u16;
 
+    /// Whether the message that wants a receive finds none, though one may be posted.
+    fn withholds_receive(&mut self) -> bool {
+        false
+    }
+
     /// Whether the shared receive queue has a WQE posted.
     fn shared_is_posted(&mut self, number: u32) -> bool;
 

@@ -58,8 +58,19 @@ pub(super) fn last_wqe_reached(host: &mut dyn Host, config: &QpConfig, was: QpSt
 }
 
 impl ReceiveQueue {
-    /// Whether a receive WQE is posted.
+    /// Whether a message that wants a receive WQE gets one.
     pub(super) fn ready(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        shared: Option<SharedQueue>,
+    ) -> Result<(), Missing> {
+        self.posted(host, config, shared)?;
+        if host.withholds_receive() { Err(Missing::Empty) } else { Ok(()) }
+    }
+
+    /// Whether a receive WQE is posted.
+    fn posted(
         &mut self,
         host: &mut dyn Host,
         config: &QpConfig,
@@ -95,7 +106,7 @@ impl ReceiveQueue {
         config: &QpConfig,
         shared: Option<SharedQueue>,
     ) -> Result<Taken, Missing> {
-        self.ready(host, config, shared)?;
+        self.posted(host, config, shared)?;
         let mut bytes = [0; MAX_RECEIVE_BYTES];
         let (taken, list) = match shared {
             Some(queue) => match host.take_shared(queue.number, &mut bytes) {

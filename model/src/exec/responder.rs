@@ -195,7 +195,10 @@ impl Responder {
     ) -> Result<u32, Refusal> {
         let (taken, done) = match self.message {
             Some(Message::Send { taken, done }) => (taken, done),
-            _ => (self.queue.take(host, config, target.shared)?, 0),
+            _ => {
+                self.queue.ready(host, config, target.shared)?;
+                (self.queue.take(host, config, target.shared)?, 0)
+            }
         };
         let headers = &packet.headers;
         let total = done + packet.payload.len() as u64;

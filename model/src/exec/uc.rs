@@ -264,6 +264,7 @@ impl UcQp {
     /// The receive WQE that an earlier message left, or the next one.
     fn hold_receive(&mut self, host: &mut dyn Host) -> Result<Taken, Missing> {
         if self.held.is_none() {
+            self.queue.ready(host, &self.config, self.config.shared)?;
             self.held = Some(self.queue.take(host, &self.config, self.config.shared)?);
         }
         self.held.ok_or(Missing::Empty)

@@ -85,7 +85,9 @@ impl UdQp {
         if deth.qkey != self.config.qkey {
             return host.qkey_violation();
         }
-        let taken = match self.queue.take(host, &self.config, self.config.shared) {
+        let (config, queue) = (&self.config, &mut self.queue);
+        let ready = queue.ready(host, config, config.shared);
+        let taken = match ready.and_then(|()| queue.take(host, config, config.shared)) {
             Ok(taken) => taken,
             Err(Missing::Broken) => return self.enter_error(host),
             Err(Missing::NoQueue | Missing::Empty) => {

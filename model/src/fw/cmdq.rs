@@ -8,14 +8,16 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
+    fault::CommandFate,
     mem::DmaFault,
     strict::{Queue, Rule, Violation},
     trace::Kind,
 };
 use mlx5_direct::mlx5::cmd::{
-    CmdEntry, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer, MboxIn, MboxOut,
-    PCI_CMD_XPORT, block_signature, ctrl_signature, entry_signature, n_mailboxes,
+    CmdEntry, CmdOpcode, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer, MboxIn,
+    MboxOut, PCI_CMD_XPORT, block_signature, ctrl_signature, entry_signature, n_mailboxes,
 };
+use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Mailbox pointers are aligned to this at least.
@@ -29,6 +31,10 @@ pub(crate) struct CommandQueue {
     pending: u32,
     /// Slots of commands that hang.
     stuck: u32,
+    /// When slots come whose commands were taken, by a fault, to be executed late.
+    late: BTreeMap<u32, u64>,
+    /// Slots whose commands have met their fault.
+    fated: u32,
     /// Slots that were executed before their bit was seen to ring.
     early: u32,
     /// Slots of commands that wait for pages which the host was asked for.
@@ -41,10 +47,42 @@ pub(crate) struct CommandQueue {
 enum Answer {
     Output(Vec<u8>),
     Hangs,
+    Late {
+        due_ns: u64,
+    },
+    /// After the others that were rung with it.
+    Last,
     WaitsForPages,
 }
 
+/// Whether a slot has had its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Over,
+    /// It comes after the others.
+    Last,
+}
+
 impl CommandQueue {
+    /// When the next command comes that is late.
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        self.late.values().copied().min()
+    }
+
+    /// Slots that are taken, and do not begin when they are rung again.
+    fn taken(&self) -> u32 {
+        self.late.keys().fold(self.stuck, |slots, slot| slots | 1 << slot)
+    }
+
+    /// Takes up those that were late and have come due.
+    fn take_up_late(&mut self, now_ns: u64) {
+        while let Some(slot) = self.late.iter().find(|(_, due_ns)| **due_ns <= now_ns).map(|(slot, _)| *slot)
+        {
+            self.late.remove(&slot);
+            self.pending |= 1 << slot;
+        }
+    }
+
     /// Takes up again what waited for pages.
     pub(super) fn resume(&mut self) {
         self.pending |= self.waiting;
@@ -73,14 +111,18 @@ impl Function {
             }
         }
         let again = vector & self.commands.early & !owned;
-        let unseen = owned & !(vector | self.commands.stuck | self.commands.waiting);
+        let unseen = owned & !(vector | self.commands.taken() | self.commands.waiting);
         self.commands.early = self.commands.early & !vector | unseen;
         self.ring_commands(vector & !again | unseen);
     }
 
     /// Executes what was rung; true if anything was.
     pub(crate) fn run_commands(&mut self) -> bool {
-        if !self.running() || self.commands.pending == 0 {
+        if !self.running() {
+            return false;
+        }
+        self.commands.take_up_late(self.clock.now_ns());
+        if self.commands.pending == 0 {
             return false;
         }
         // What was rung before a command is executed before it: a doorbell, then 2RST.
@@ -88,47 +130,54 @@ impl Function {
             self.poll_registers();
         }
         let pending = std::mem::take(&mut self.commands.pending);
-        let mut slots: Vec<u32> = (0..1 << LOG_CMDQ_SIZE).filter(|slot| pending >> slot & 1 != 0).collect();
-        if self.faults.reversed {
-            slots.reverse();
-        }
-        for slot in slots {
+        let slots = (0..1 << LOG_CMDQ_SIZE).filter(|slot| pending >> slot & 1 != 0);
+        let last: Vec<u32> = slots.filter(|slot| self.run_slot(*slot) == Turn::Last).collect();
+        for slot in last.into_iter().rev() {
             self.run_slot(slot);
         }
         true
     }
 
-    fn run_slot(&mut self, slot: u32) {
+    fn run_slot(&mut self, slot: u32) -> Turn {
         let at = self.iseg.cmdq_addr() + u64::from(slot << LOG_CMDQ_STRIDE);
         let mut bytes = [0; 64];
         if let Err(fault) = self.dma.read(at, &mut bytes) {
-            return self.violate(
-                Violation::new(Rule::DmaMapped, format!("command queue: {fault}"))
-                    .on(Queue::Cmd)
-                    .at_index(slot),
-            );
+            let violation = Violation::new(Rule::DmaMapped, format!("command queue: {fault}"));
+            self.violate(violation.on(Queue::Cmd).at_index(slot));
+            return Turn::Over;
         }
         let entry = CmdEntry::from_bytes(bytes);
-        if !entry.hw_owned() || self.commands.stuck >> slot & 1 != 0 {
+        if !entry.hw_owned() || self.commands.taken() >> slot & 1 != 0 {
             let what = if entry.hw_owned() { "is still being executed" } else { "is owned by software" };
-            return self.violate(
-                Violation::new(Rule::CommandEntry, format!("the slot was rung and {what}"))
-                    .on(Queue::Cmd)
-                    .at_index(slot)
-                    .with_bytes(&bytes),
-            );
+            let violation = Violation::new(Rule::CommandEntry, format!("the slot was rung and {what}"));
+            self.violate(violation.on(Queue::Cmd).at_index(slot).with_bytes(&bytes));
+            return Turn::Over;
         }
         let had_event_queue = self.command_eq().is_some();
-        match self.deliver(slot, &entry) {
-            Ok(Answer::Hangs) => return self.commands.stuck |= 1 << slot,
-            Ok(Answer::WaitsForPages) => return self.commands.waiting |= 1 << slot,
-            Ok(Answer::Output(output)) => self.complete(at, &entry, &output, DeliveryStatus::OK),
-            Err(status) => self.complete(at, &entry, &[], status),
-        }
+        let (output, status) = match self.deliver(slot, &entry) {
+            Ok(Answer::Output(output)) => (output, DeliveryStatus::OK),
+            Err(status) => (Vec::new(), status),
+            Ok(Answer::Last) => return Turn::Last,
+            Ok(Answer::Hangs) => {
+                self.commands.stuck |= 1 << slot;
+                return Turn::Over;
+            }
+            Ok(Answer::Late { due_ns }) => {
+                self.commands.late.insert(slot, due_ns);
+                return Turn::Over;
+            }
+            Ok(Answer::WaitsForPages) => {
+                self.commands.waiting |= 1 << slot;
+                return Turn::Over;
+            }
+        };
+        self.commands.fated &= !(1 << slot);
+        self.complete(at, &entry, &output, status);
         // While the first command EQ is being made its creator still polls.
         if had_event_queue {
             self.command_event(1 << slot);
         }
+        Turn::Over
     }
 
     /// Fetches and executes a command.
@@ -161,13 +210,21 @@ impl Function {
         if !has_waited {
             self.record(Kind::CommandIn, &input, || format!("slot {slot}: {opcode}"));
         }
-        if self.faults.is_stuck(opcode.0) {
-            return Ok(Answer::Hangs);
+        let fate = self.fate_of(slot, opcode);
+        match fate {
+            Some(CommandFate::Stuck) => return Ok(Answer::Hangs),
+            Some(CommandFate::Late(time)) => {
+                let due_ns = self.clock.now_ns().saturating_add(time.as_nanos() as u64);
+                return Ok(Answer::Late { due_ns });
+            }
+            Some(CommandFate::Last) => return Ok(Answer::Last),
+            Some(CommandFate::Undelivered(status)) => return Err(status),
+            Some(CommandFate::Fail(..)) | None => {}
         }
         let output_len_bytes = entry.output_length() as usize;
-        let mut output = match self.faults.take_failure(opcode.0) {
-            Some((status, syndrome)) => failure(CmdStatus(status), syndrome),
-            None => match dispatch::execute(self, opcode, &Input { bytes: &input, output_len_bytes }) {
+        let mut output = match fate {
+            Some(CommandFate::Fail(status, syndrome)) => failure(status, syndrome),
+            _ => match dispatch::execute(self, opcode, &Input { bytes: &input, output_len_bytes }) {
                 Ok(output) => output,
                 // Pages are on their way: a card does not fail the command that came before them.
                 Err(Refusal::NO_PAGES) if self.pages.are_coming() => return Ok(Answer::WaitsForPages),
@@ -180,6 +237,17 @@ impl Function {
         self.record(Kind::CommandOut, &output, || format!("slot {slot}: {opcode}"));
         output.resize(output_len_bytes, 0);
         Ok(Answer::Output(output))
+    }
+
+    /// What a fault makes of the command in a slot. One that comes late or last has met it by then.
+    fn fate_of(&mut self, slot: u32, opcode: CmdOpcode) -> Option<CommandFate> {
+        if self.commands.fated >> slot & 1 != 0 {
+            return None;
+        }
+        let fate = self.faults.command(self.index, opcode)?;
+        self.note(|| format!("fault: {opcode} in slot {slot}: {fate}"));
+        self.commands.fated |= 1 << slot;
+        Some(fate)
     }
 
     /// A command that firmware never saw is a driver's mistake.

@@ -8,14 +8,17 @@ use super::{
     cq_moderation::Moderation,
     devx::{BufferSource, UmemPart},
     dispatch::{Input, Output, done, out},
+    eq::broken_entry,
     pages::Cost,
     refusal::Refusal,
 };
 use crate::{
     exec::Wake,
+    fault::EntryFate,
     strict::{Queue, Rule, Violation},
     trace::Kind,
 };
+use mlx5_direct::cqe::{CqeOpcode, ErrorCqe};
 use mlx5_direct::mlx5::{
     cmd::{CreateCqIn, CreateCqOut, DestroyCqIn, QueryCqIn, QueryCqOut},
     context::{CqState, CqStatus, Cqc, CqeSize},
@@ -91,6 +94,15 @@ impl Cq {
     pub(super) fn n_outstanding(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer)
     }
+}
+
+/// A CQE that a fault makes one of a failure.
+fn failed_cqe(fate: Option<EntryFate>, cqe: [u8; CQE_BYTES]) -> [u8; CQE_BYTES] {
+    let Some(EntryFate::Fail(syndrome, vendor)) = fate else { return cqe };
+    let was = ErrorCqe::from_bytes(cqe);
+    let is_send = matches!(was.opcode(), CqeOpcode::REQ | CqeOpcode::REQ_ERR);
+    let opcode = if is_send { CqeOpcode::REQ_ERR } else { CqeOpcode::RESP_ERR };
+    was.with_syndrome(syndrome).with_vendor_err_synd(vendor).with_opcode(opcode).to_bytes()
 }
 
 impl Function {
@@ -199,7 +211,11 @@ impl Function {
         if cq.n_outstanding() >= cq.n_slots() && !cq.context.oi() {
             return self.overrun(number, cqe);
         }
-        self.write_cqe(number, cqe);
+        let fate = self.faults.completion(self.index);
+        if fate == Some(EntryFate::Lost) {
+            return self.note(|| format!("fault: CQ 0x{number:x}: a CQE is not written"));
+        }
+        self.write_cqe(number, cqe, fate);
         let now = self.clock.now_ns();
         let Some(cq) = self.cqs.get_mut(number) else { return };
         cq.moderation.count(now);
@@ -211,7 +227,7 @@ impl Function {
             Armed::Any => true,
             Armed::Solicited => wake == Wake::Solicited,
         };
-        if wanted {
+        if wanted && fate != Some(EntryFate::Silent) {
             let breaks = wake == Wake::Solicited && cq.context.scqe_break_moderation_en();
             self.cq_event_due(number, breaks);
         }
@@ -233,11 +249,12 @@ impl Function {
     }
 
     /// Writes a CQE to the next slot, for which there is room.
-    pub(super) fn write_cqe(&mut self, number: u32, cqe: &[u8; CQE_BYTES]) {
+    pub(super) fn write_cqe(&mut self, number: u32, cqe: &[u8; CQE_BYTES], fate: Option<EntryFate>) {
         let Some(cq) = self.cqs.get_mut(number) else { return };
         let (producer, n_slots) = (cq.producer, cq.n_slots());
         let mut bytes = *cqe;
         bytes[CQE_BYTES - 1] = bytes[CQE_BYTES - 1] & !1 | (producer >> cq.context.log_cq_size() & 1) as u8;
+        let bytes = failed_cqe(fate, broken_entry(fate, bytes));
         let slot = if cq.context.cc() { 0 } else { u64::from(producer & (n_slots - 1)) };
         // In a 128-byte slot the CQE is the second half.
         let at = slot * cq.stride_bytes() + (cq.stride_bytes() - CQE_BYTES as u64);

@@ -87,7 +87,7 @@ impl Function {
         self.check_filled("CQ", &buffer, stride_bytes, |last| last >> 4 != 0xf && last & 1 == 0)?;
         let mut last = [0; CQE_BYTES];
         last[CQE_BYTES - 1] = CqeOpcode::RESIZE_CQ.0 << 4;
-        self.write_cqe(number, &last);
+        self.write_cqe(number, &last, None);
         if let Some(cq) = self.cqs.get_mut(number) {
             cq.buffer = buffer;
             cq.context.set_log_cq_size(new.log_cq_size());

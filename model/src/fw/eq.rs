@@ -10,6 +10,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
+    fault::{EntryFate, garbage},
     strict::{Queue, Rule, Violation},
     trace::Kind,
 };
@@ -48,6 +49,18 @@ impl EventQueue {
 
     fn n_slots(&self) -> u32 {
         1 << self.context.log_eq_size()
+    }
+}
+
+/// An entry of a queue as a fault lets it be written.
+pub(super) fn broken_entry(fate: Option<EntryFate>, mut entry: [u8; 64]) -> [u8; 64] {
+    match fate {
+        Some(EntryFate::Garbage(seed)) => garbage(seed.unwrap_or(0), &entry),
+        Some(EntryFate::Owner) => {
+            entry[63] ^= 1;
+            entry
+        }
+        _ => entry,
     }
 }
 
@@ -190,6 +203,10 @@ impl Function {
             let violation = Violation::new(Rule::EqOverrun, detail).on(Queue::Eq(number));
             return self.violate(violation.at_index(eq.producer));
         }
+        let fate = self.faults.event(self.index, event);
+        if fate == Some(EntryFate::Lost) {
+            return self.note(|| format!("fault: EQ 0x{number:x}: {event} is not written"));
+        }
         let Some(eq) = self.eqs.get_mut(number) else { return };
         let (producer, n_slots) = (eq.producer, eq.n_slots());
         let owner = producer >> eq.context.log_eq_size() & 1 != 0;
@@ -200,12 +217,12 @@ impl Function {
         eq.producer = producer.wrapping_add(1);
         let vector = eq.context.intr();
         let fire = std::mem::take(&mut eq.armed);
-        let bytes = eqe.to_bytes();
+        let bytes = broken_entry(fate, eqe.to_bytes());
         self.record(Kind::Eqe, &bytes, || format!("EQ 0x{number:x}, index {producer}: {event}"));
         if let Some(Err(fault)) = iova.map(|iova| self.dma.publish(iova, &bytes)) {
             self.violate_on(Queue::Eq(number), Rule::DmaUnmapInUse, format!("EQE not written: {fault}"));
         }
-        if fire {
+        if fire && fate != Some(EntryFate::Silent) {
             self.irqs.raise(vector);
         }
     }

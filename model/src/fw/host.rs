@@ -122,6 +122,10 @@ impl Host for FunctionHost<'_> {
         }
     }
 
+    fn withholds_receive(&mut self) -> bool {
+        self.function.faults.receive_is_missing(self.function.index)
+    }
+
     fn shared_is_posted(&mut self, number: u32) -> bool {
         self.function.srq_posted(number) > 0
     }

@@ -44,6 +44,8 @@ pub(crate) struct InitSegment {
     cmdq_addr_h: u32,
     cmdq_addr_l: CmdqAddrLSz,
     pub(crate) fatal: Option<Fatal>,
+    /// Firmware stands still.
+    hung: bool,
     ready_at_ns: u64,
     initialising: bool,
     health_counter: u32,
@@ -62,7 +64,7 @@ impl InitSegment {
 
     /// Whether firmware takes commands.
     pub(crate) fn alive(&self) -> bool {
-        self.fatal.is_none() && !self.initialising && self.nic_interface() == NicInterface::FULL
+        self.fatal.is_none() && !self.hung && !self.initialising && self.nic_interface() == NicInterface::FULL
     }
 }
 
@@ -130,6 +132,18 @@ impl Function {
         }
     }
 
+    /// Firmware stands still, and cannot say so.
+    pub(super) fn hang(&mut self) {
+        self.iseg.hung = true;
+    }
+
+    /// After a restart that no driver asked for the interface is disabled, until a driver gives it a command queue (Linux
+    /// waits for that in `mlx5_error_sw_reset`).
+    pub(super) fn await_driver(&mut self) {
+        self.iseg.cmdq_addr_l.set_nic_interface(NicInterface::DISABLED);
+        self.show_geometry();
+    }
+
     /// Moves timers and counters; true if anything changed that a driver may wait for.
     pub(crate) fn tick_init_segment(&mut self) -> bool {
         let now = self.clock.now_ns();
@@ -145,7 +159,7 @@ impl Function {
         }
         if now >= self.iseg.health_at_ns {
             self.iseg.health_at_ns = now + HEALTH_PERIOD_NS;
-            if self.iseg.fatal.is_none() {
+            if self.iseg.fatal.is_none() && !self.iseg.hung {
                 self.iseg.health_counter = self.iseg.health_counter.wrapping_add(1);
                 self.bar.store32(HEALTH_COUNTER, self.iseg.health_counter);
             }

@@ -23,6 +23,7 @@ mod init_segment;
 mod key_access;
 mod mad;
 pub(crate) mod memic;
+mod mishap;
 mod mkey;
 mod multicast;
 mod pages;
@@ -52,7 +53,7 @@ pub use refusal::Refusal;
 use crate::{
     clock::Clock,
     config::ModelConfig,
-    fault::Faults,
+    fault::Injector,
     mem::DmaMap,
     pci::{BarMemory, ConfigSpace, Effect, Irqs, PAGE_BYTES, plain_pages},
     strict::{Queue, Rule, Violation},
@@ -92,7 +93,9 @@ pub(crate) struct Function {
     pub(crate) dma: Arc<DmaMap>,
     pub(crate) bar: Arc<BarMemory>,
     pub(crate) irqs: Irqs,
-    pub(crate) faults: Faults,
+    faults: Arc<Injector>,
+    /// The function has left the bus: registers read all ones, nothing is executed.
+    gone: bool,
     pub(crate) violations: Vec<Violation>,
     /// Frames that the port sends.
     pub(crate) outbox: VecDeque<Vec<u8>>,
@@ -155,7 +158,13 @@ impl Function {
         self.qps.restart();
     }
 
-    pub(crate) fn new(index: u8, config: &ModelConfig, clock: Arc<Clock>, trace: Trace) -> io::Result<Self> {
+    pub(crate) fn new(
+        index: u8,
+        config: &ModelConfig,
+        clock: Arc<Clock>,
+        trace: Trace,
+        faults: Arc<Injector>,
+    ) -> io::Result<Self> {
         let mut function = Self {
             index,
             config: config.clone(),
@@ -164,7 +173,8 @@ impl Function {
             dma: Arc::default(),
             bar: Arc::new(BarMemory::new()?),
             irqs: Irqs::default(),
-            faults: Faults::default(),
+            faults,
+            gone: false,
             violations: Vec::new(),
             outbox: VecDeque::new(),
             config_space: ConfigSpace::new(config.part, config.n_vectors, config.ports > 1),
@@ -267,15 +277,15 @@ impl Function {
         self.forget();
     }
 
-    pub(crate) fn set_gone(&mut self, gone: bool) {
-        self.faults.gone = gone;
+    pub(super) fn set_gone(&mut self, gone: bool) {
+        self.gone = gone;
         if !gone {
             self.forget();
         }
     }
 
     pub(crate) fn config_read(&self, offset: u16, into: &mut [u8]) {
-        if self.faults.gone {
+        if self.gone {
             into.fill(0xff);
         } else {
             self.config_space.read(offset, into);
@@ -283,19 +293,19 @@ impl Function {
     }
 
     pub(crate) fn config_write(&mut self, offset: u16, bytes: &[u8]) {
-        if !self.faults.gone && self.config_space.write(offset, bytes) == Effect::Reset {
+        if !self.gone && self.config_space.write(offset, bytes) == Effect::Reset {
             self.reset();
         }
     }
 
     /// Whether registers answer.
     fn reachable(&self) -> bool {
-        !self.faults.gone && self.config_space.memory_enabled()
+        !self.gone && self.config_space.memory_enabled()
     }
 
     /// Whether firmware runs and may use memory.
     fn running(&self) -> bool {
-        !self.faults.gone && self.config_space.bus_master() && self.iseg.alive()
+        !self.gone && self.config_space.bus_master() && self.iseg.alive()
     }
 
     pub(crate) fn bar_read(&mut self, offset: u64, into: &mut [u8]) {
@@ -356,7 +366,7 @@ impl Function {
     /// Does what there is to do now; true if anything was done.
     pub(crate) fn work(&mut self) -> bool {
         let mut busy = self.tick_init_segment();
-        if self.faults.gone {
+        if self.gone {
             return busy;
         }
         busy |= self.watching && self.poll_registers();
@@ -371,7 +381,8 @@ impl Function {
     /// When things come due of themselves.
     pub(crate) fn deadlines_ns(&self) -> impl Iterator<Item = u64> {
         let timers = self.qps.iter().filter_map(|(_, qp)| qp.deadline_ns());
-        timers.chain(self.cq_timers.values().copied()).chain([self.init_segment_deadline_ns()])
+        let late = self.commands.deadline_ns();
+        timers.chain(self.cq_timers.values().copied()).chain(late).chain([self.init_segment_deadline_ns()])
     }
 
     fn violate(&mut self, violation: Violation) {

@@ -5,6 +5,7 @@ use super::{ModelError, bell::Bell};
 use crate::{
     clock::Clock,
     config::{Drive, ModelConfig, Strict},
+    fault::{FaultScript, Injector},
     fw::{Function, health::Fatal},
     strict::Violation,
     trace::Trace,
@@ -40,6 +41,7 @@ pub(crate) struct Card {
     pub(crate) config: ModelConfig,
     pub(crate) clock: Arc<Clock>,
     pub(crate) trace: Trace,
+    pub(crate) faults: Arc<Injector>,
     state: Mutex<State>,
     /// Threads that wait for `state`: the engine lets them in.
     waiting: AtomicUsize,
@@ -74,11 +76,16 @@ impl Card {
             Drive::Step => Clock::stepped(),
         });
         let trace = Trace::new(config.link);
+        let faults = Arc::new(Injector::default());
+        faults.add(&config.faults, clock.now_ns());
         let functions = (0..config.ports)
-            .map(|index| Function::new(index, &config, Arc::clone(&clock), trace.clone()))
+            .map(|index| {
+                Function::new(index, &config, Arc::clone(&clock), trace.clone(), Arc::clone(&faults))
+            })
             .collect::<Result<Vec<_>, _>>()
             .map_err(os("make memory for BAR0"))?;
         let mut wire = Wire::new();
+        wire.interfere(Some(Box::new(Arc::clone(&faults))));
         for function in &functions {
             wire.add_port(function.link_address());
         }
@@ -93,6 +100,7 @@ impl Card {
             config,
             clock,
             trace,
+            faults,
             state: Mutex::new(state),
             waiting: AtomicUsize::new(0),
             bell: Bell::new().map_err(os("make an eventfd"))?,
@@ -161,7 +169,7 @@ impl Card {
     }
 
     fn round_locked(&self, state: &mut State) -> bool {
-        let mut busy = false;
+        let mut busy = self.suffer(state);
         for index in 0..state.functions.len() {
             busy |= state.functions[index].work();
             busy |= self.deliver(state, index);
@@ -172,6 +180,28 @@ impl Card {
         }
         self.collect(state);
         busy
+    }
+
+    /// Lets more faults happen, those that are due already at once.
+    pub(crate) fn inject(&self, script: &FaultScript) {
+        {
+            let mut state = self.lock();
+            self.faults.add(script, self.clock.now_ns());
+            self.suffer(&mut state);
+            self.collect(&mut state);
+        }
+        self.notify();
+    }
+
+    /// Lets happen what a fault script has for now; true if anything did.
+    fn suffer(&self, state: &mut State) -> bool {
+        let due = self.faults.due(self.clock.now_ns());
+        for (to, mishap) in &due {
+            for function in state.functions.iter_mut().filter(|one| to.is_none_or(|to| to == one.index)) {
+                function.suffer(*mishap);
+            }
+        }
+        !due.is_empty()
     }
 
     /// Puts the frames that function `index` sent on the wire, and takes those that have arrived for it.
@@ -209,7 +239,8 @@ impl Card {
     fn deadline_ns(&self, state: &State) -> Option<u64> {
         let now = self.clock.now_ns();
         let functions = state.functions.iter().flat_map(Function::deadlines_ns);
-        functions.chain(state.wire.next_deadline()).filter(|&due| due > now).min()
+        let others = state.wire.next_deadline().into_iter().chain(self.faults.next_due_ns());
+        functions.chain(others).filter(|&due| due > now).min()
     }
 
     /// Lets virtual time pass.

@@ -147,6 +147,11 @@ impl Opcode {
         }
     }
 
+    /// Bytes of the extension headers behind the BTH.
+    pub(crate) fn extension_bytes(self) -> usize {
+        self.extensions().map_or(0, Extensions::len_bytes)
+    }
+
     /// Headers that follow the BTH; `None` for what is no opcode of its transport.
     pub(super) const fn extensions(self) -> Option<Extensions> {
         let Some(Extensions(headers)) = self.operation().listed() else { return None };

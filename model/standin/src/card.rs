@@ -11,7 +11,11 @@ use crate::{
     host::{self, Host},
     iommufd::Iommufd,
 };
-use mlx5_model::{Model, ModelConfig, preload};
+use mlx5_model::{
+    Model, ModelConfig,
+    fault::{Fault, FaultScript, Mishap},
+    preload,
+};
 use std::{
     collections::HashMap,
     ffi::c_int,
@@ -70,7 +74,7 @@ pub(crate) fn schedule_mishaps() {
         if let Some(after) = card.host.unplug {
             thread::spawn(move || {
                 thread::sleep(after);
-                (0..card.devices.len()).for_each(|index| card.model.set_gone(index, true));
+                card.model.inject(&FaultScript::from(Fault::now(Mishap::Gone)));
             });
         }
         if let Some(after) = card.host.reclaim {

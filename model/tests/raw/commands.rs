@@ -5,7 +5,7 @@ use crate::{
     rules,
 };
 use mlx5_direct::backend::pci::PciFunction;
-use mlx5_model::{Rule, fw::Refusal, fw::health::Fatal};
+use mlx5_model::{Rule, fw::Refusal};
 use std::time::Duration;
 
 #[test]
@@ -280,7 +280,7 @@ fn commands_complete_by_event_once_there_is_an_eq() {
         let uar = rig.alloc_uar();
         let (_, eq) = rig.create_eq(uar, 5, 0, 1 << 0xa);
         assert_eq!(rig.read(eq + 63, 1)[0] & 1, 1, "the creation itself is polled for");
-        rig.model.set_reversed_completion(0, true);
+        rig.model.inject(&"@0 command * last".parse().unwrap());
         for slot in [0, 3, 9] {
             rig.lay(slot, &Raw::cmd(0x80d, 16).0, 16, slot as u8 + 1);
         }
@@ -321,14 +321,14 @@ fn health_stuck_commands_gone_devices_and_resets() {
     rig.model.advance(Duration::from_millis(50));
     assert_ne!(rig.function.bar_read32(0x1010), counter);
 
-    rig.model.set_stuck(0, 0x800, true);
+    rig.model.inject(&"@0 command ALLOC_PD * stuck".parse().unwrap());
     rig.lay(0, &Raw::cmd(0x800, 16).0, 16, 1);
     rig.ring(1);
     rig.model.advance(Duration::from_secs(60));
     assert!(!rig.done(0));
-    rig.model.set_stuck(0, 0x800, false);
+    rig.model.clear_faults();
 
-    rig.model.fail_health(0, Fatal::STRICT);
+    rig.model.inject(&"@0 health FW_ERR 0x57".parse().unwrap());
     assert_eq!(rig.function.bar_read32(0x238) >> 31, 1, "rfr");
     let counter = rig.function.bar_read32(0x1010);
     rig.model.advance(Duration::from_millis(50));
@@ -344,7 +344,7 @@ fn health_stuck_commands_gone_devices_and_resets() {
     rig.tear_down();
     rig.model.assert_clean();
 
-    rig.model.set_gone(0, true);
+    rig.model.inject(&"@0 gone".parse().unwrap());
     assert_eq!(rig.function.bar_read32(0x230), u32::MAX);
     let mut id = [0; 2];
     rig.function.config_read(0, &mut id).unwrap();
