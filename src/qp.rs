@@ -447,6 +447,7 @@ impl Object {
             max_inline_bytes: u16::try_from(self.parts.max_inline_data.min(max_message_bytes))
                 .unwrap_or(u16::MAX),
             max_message_bytes,
+            min_header_bytes: 0,
         }
     }
 

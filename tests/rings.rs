@@ -363,7 +363,8 @@ fn h7_blueflame_1_to_4_bb() {
 
 #[test]
 fn limits_are_named() {
-    let limits = SendLimits { max_sge: 3, max_inline_bytes: 20, max_message_bytes: 1000 };
+    let limits =
+        SendLimits { max_sge: 3, max_inline_bytes: 20, max_message_bytes: 1000, min_header_bytes: 0 };
     let mut send = Send::new(SendOptions { limits, ..SendOptions::default() });
     assert_eq!(send.queue.limits(), limits);
     assert_eq!(write_sges(&mut send, 0, 4).unwrap_err(), PostError::TooManySge);

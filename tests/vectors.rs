@@ -13,6 +13,8 @@
 //! libmlx5 puts the small fence on the request after a LOCAL_INV by itself; ours is asked to.
 
 mod fixture;
+#[path = "fixture/vector.rs"]
+mod vector;
 
 use fixture::{Cq, RING_FILL, Recv, Send, SendOptions, UAR_FILL, wc_status};
 use mlx5_direct::{
@@ -26,22 +28,7 @@ use mlx5_direct::{
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).expect("a vector")).collect()
-}
-
-fn number(value: &Value) -> u64 {
-    match value {
-        Value::String(text) => u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("a hex number"),
-        value => value.as_u64().expect("a number"),
-    }
-}
-
-fn bytes(value: &Value) -> Vec<u8> {
-    let text = value.as_str().expect("hex").as_bytes();
-    text.chunks(2).map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 16).unwrap()).collect()
-}
+use vector::{bytes, lines, number};
 
 fn flags(vector: &Value) -> Flags {
     let mut flags = Flags::NONE;

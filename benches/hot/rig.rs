@@ -71,7 +71,12 @@ impl Rig {
                 record: record(qp_record, 4),
                 register: uar.register(2, 9, Sharing::Exclusive),
                 doorbell: DoorbellMode::Auto,
-                limits: SendLimits { max_sge: 4, max_inline_bytes: 220, max_message_bytes: 1 << 30 },
+                limits: SendLimits {
+                    max_sge: 4,
+                    max_inline_bytes: 220,
+                    max_message_bytes: 1 << 30,
+                    min_header_bytes: 0,
+                },
             });
             let mut recv = RecvQueue::new(RecvQueueParts {
                 qpn: QPN,

@@ -100,7 +100,12 @@ fn ours(n: usize) -> Contender {
                     Sharing::Exclusive,
                 ),
                 doorbell: DoorbellMode::Auto,
-                limits: SendLimits { max_sge: 4, max_inline_bytes: 64, max_message_bytes: 1 << 30 },
+                limits: SendLimits {
+                    max_sge: 4,
+                    max_inline_bytes: 64,
+                    max_message_bytes: 1 << 30,
+                    min_header_bytes: 0,
+                },
             });
             queue.open();
             queue

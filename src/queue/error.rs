@@ -26,6 +26,8 @@ pub enum PostError {
     OutOfRange,
     /// Inline data and pieces of memory in one request.
     MixedInline,
+    /// A raw packet's request carries too little or too much of its frame's head.
+    HeaderLength,
 }
 
 impl fmt::Display for PostError {
@@ -57,6 +59,11 @@ impl fmt::Display for PostError {
             Self::OutOfRange => {
                 "out of range: the range must lie within the leased memory, start before end; compare it \
                  with the lease's len_bytes()"
+            }
+            Self::HeaderLength => {
+                "header of a wrong length: a raw packet's request carries 14 to 258 bytes of its frame's head, \
+                 a SEND limits().min_header_bytes at least, or nothing if that is 0; move bytes between header \
+                 and data"
             }
             Self::MixedInline => {
                 "inline data after SGEs: a request carries inline data or names memory, not both; post two \

@@ -13,6 +13,9 @@ use core::{arch::asm, marker::PhantomData, ops::Range};
 /// A request that sends local memory or inline data: SEND and RDMA WRITE.
 #[derive(Debug)]
 pub struct Gather;
+/// A request whose local memory the device cuts into frames: a large send of raw packets.
+#[derive(Debug)]
+pub struct Segmented;
 /// A request that fills local memory: RDMA READ.
 #[derive(Debug)]
 pub struct Scatter;
@@ -30,11 +33,13 @@ pub struct Ready;
 pub trait SgeList: sealed::Sealed {}
 impl SgeList for Gather {}
 impl SgeList for Scatter {}
+impl SgeList for Segmented {}
 
 /// Requests that may be finished.
 pub trait Complete: sealed::Sealed {}
 impl Complete for Gather {}
 impl Complete for Scatter {}
+impl Complete for Segmented {}
 impl Complete for Inline {}
 impl Complete for Ready {}
 
@@ -42,6 +47,7 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Gather {}
     impl Sealed for super::Scatter {}
+    impl Sealed for super::Segmented {}
     impl Sealed for super::Inline {}
     impl Sealed for super::Ready {}
 }
@@ -76,6 +82,8 @@ pub struct Request<'l, 'q, K, T = Rc> {
     pub(super) at: *mut u8,
     /// Segments so far, inline data not counted.
     pub(super) ds: u32,
+    /// Those before the data.
+    pub(super) n_header: u32,
     /// WQEBBs for which there are credits; at least one.
     pub(super) n_free: u32,
     /// Bytes that may still be added to the message.
@@ -111,6 +119,7 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
             // SAFETY: within the first WQEBB.
             at: unsafe { start.add(SEGMENT_BYTES) },
             ds: 1,
+            n_header: n_header::<T>(opcode),
             n_free,
             budget_bytes: list.queue.max_message_bytes,
             n_inline_bytes: 0,
@@ -153,7 +162,7 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
             // As libmlx5 does: `byte_count` 0 would mean 2³¹ bytes.
             return if sge.len_bytes == 0 { Ok(self) } else { Err(PostError::MessageTooLong) };
         }
-        if self.ds - n_header::<T>(self.opcode) >= max_sge(self.opcode, self.list.queue.max_sge) {
+        if self.ds - self.n_header >= max_sge(self.opcode, self.list.queue.max_sge) {
             return Err(PostError::TooManySge);
         }
         if self.ds / 4 >= self.n_free {
@@ -210,11 +219,19 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
     }
 
     /// Place of the header of inline data: segment `ds`, since none counts before it is complete. After ctrl, XRC
-    /// segment and raddr that is in the first WQEBB; a datagram's is the first of the second.
+    /// segment and raddr that is in the first WQEBB; a datagram's is the first of the second; a raw packet's is behind
+    /// as much of the frame's head as there is.
     #[inline(always)]
     fn inline_header(&self) -> *mut u8 {
         let at = self.start.wrapping_add(self.ds as usize * SEGMENT_BYTES);
-        if self.ds == 4 && at == self.list.queue.ring_end { self.list.queue.ring } else { at }
+        let (ring, end) = (self.list.queue.ring, self.list.queue.ring_end);
+        if T::N_HEADER_SEGMENTS > 4 && at.addr() >= end.addr() {
+            ring.wrapping_add(at.addr() - end.addr())
+        } else if self.ds == 4 && at == end {
+            ring
+        } else {
+            at
+        }
     }
 
     #[inline(always)]
@@ -224,6 +241,7 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
             start: self.start,
             at: self.at,
             ds: self.ds,
+            n_header: self.n_header,
             n_free: self.n_free,
             budget_bytes: self.budget_bytes,
             n_inline_bytes: self.n_inline_bytes,
@@ -304,7 +322,7 @@ impl<'l, 'q, T: Transport> Request<'l, 'q, Gather, T> {
     /// [`MixedInline`](PostError::MixedInline) if the request already names memory.
     #[inline(always)]
     pub fn inline(self, data: &[u8]) -> Result<Request<'l, 'q, Inline, T>, PostError> {
-        if self.ds != n_header::<T>(self.opcode) {
+        if self.ds != self.n_header {
             return Err(PostError::MixedInline);
         }
         self.inline_data(data)

@@ -68,12 +68,15 @@ const fn max_sge<T: Transport>() -> u32 {
 /// What one request may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendLimits {
-    /// Pieces of local memory, at most 61 (59 of a datagram, 60 of XRC); an RDMA READ takes at most 30 of them.
+    /// Pieces of local memory, at most 61 (59 of a datagram, 60 of XRC, 45 of a raw packet); an RDMA READ takes at most
+    /// 30 of them.
     pub max_sge: u8,
-    /// Bytes of inline data, at most 972 (940 of a datagram, 956 of XRC).
+    /// Bytes of inline data, at most 972 (940 of a datagram, 956 of XRC, 716 of a raw packet).
     pub max_inline_bytes: u16,
     /// Bytes of a message, at most 2³¹ (`log_max_msg`).
     pub max_message_bytes: u32,
+    /// Bytes of a raw packet's head that its request must carry (`min_wqe_inline_mode`). No other transport has such.
+    pub min_header_bytes: u8,
 }
 
 /// What the ledger remembers of a posted request.
@@ -128,6 +131,7 @@ pub struct SendQueue<T = Rc> {
     pub(super) max_sge: u32,
     pub(super) max_inline_bytes: u32,
     pub(super) max_message_bytes: u32,
+    pub(super) min_header_bytes: u32,
     pub(super) blue_flame_max_wqebbs: u32,
     pub(super) id: QueueId,
     pub(super) record: DoorbellRecord,
@@ -174,6 +178,7 @@ impl<T: Transport> SendQueue<T> {
             max_sge: 0,
             max_inline_bytes: 0,
             max_message_bytes: 0,
+            min_header_bytes: 0,
             blue_flame_max_wqebbs: (blue_flame_max_bytes / WQEBB_BYTES) as u32,
             id,
             record,
@@ -229,6 +234,7 @@ impl<T: Transport> SendQueue<T> {
         // So many bytes, with their header, fill these segments.
         self.max_inline_bytes = u32::from(limits.max_inline_bytes).min(max_sge::<T>() * 16 - 4);
         self.max_message_bytes = limits.max_message_bytes.min(1 << 31);
+        self.min_header_bytes = limits.min_header_bytes.into();
     }
 
     /// What one request may hold.
@@ -237,6 +243,7 @@ impl<T: Transport> SendQueue<T> {
             max_sge: self.max_sge as u8,
             max_inline_bytes: self.max_inline_bytes as u16,
             max_message_bytes: self.max_message_bytes,
+            min_header_bytes: self.min_header_bytes as u8,
         }
     }
 

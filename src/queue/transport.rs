@@ -4,13 +4,15 @@
 use crate::mlx5::context::ServiceType;
 use core::fmt::Debug;
 
-/// A transport: [`Rc`], [`Uc`], [`Ud`] or [`Xrc`].
+/// A transport: [`Rc`], [`Uc`], [`Ud`], [`Xrc`] or [`RawPacket`].
 pub trait Transport: sealed::Sealed + Debug + Sized + 'static {
     /// As the device names it.
     const SERVICE: ServiceType;
     /// Segments of a request between its control segment and those of its operation.
     const N_AV_SEGMENTS: u32;
     /// Segments before the data, at most. An atomic has one more, and one piece of data.
+    ///
+    /// Only of [`RawPacket`] they may be more than the first WQEBB holds.
     const N_HEADER_SEGMENTS: u32;
 }
 
@@ -39,6 +41,11 @@ pub enum Ud {}
 #[derive(Debug, Clone, Copy)]
 pub enum Xrc {}
 
+/// Ethernet frames as they are, from whatever protocol: no transport at all. What requests say beside their data is in
+/// an Ethernet segment.
+#[derive(Debug, Clone, Copy)]
+pub enum RawPacket {}
+
 impl Transport for Rc {
     const SERVICE: ServiceType = ServiceType::RC;
     const N_AV_SEGMENTS: u32 = 0;
@@ -63,6 +70,12 @@ impl Transport for Xrc {
     const N_HEADER_SEGMENTS: u32 = 3;
 }
 
+impl Transport for RawPacket {
+    const SERVICE: ServiceType = ServiceType::RAW_ETHERTYPE;
+    const N_AV_SEGMENTS: u32 = 1;
+    const N_HEADER_SEGMENTS: u32 = 2 + super::raw_packet::MAX_HEADER_SEGMENTS;
+}
+
 impl Paired for Rc {}
 impl Paired for Uc {}
 impl Paired for Xrc {}
@@ -75,4 +88,5 @@ mod sealed {
     impl Sealed for super::Uc {}
     impl Sealed for super::Ud {}
     impl Sealed for super::Xrc {}
+    impl Sealed for super::RawPacket {}
 }

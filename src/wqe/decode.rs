@@ -1,7 +1,20 @@
 //! A send WQE taken apart: for error reports, `--explain`, and whoever looks at a ring.
 
-use super::{AtomicSeg, AvSeg, CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode, XrcSeg};
-use crate::mlx5::layout::{Desc, Layout};
+mod rule;
+#[cfg(test)]
+mod tests;
+mod umr;
+
+pub use rule::{DecodeError, Rule};
+
+use super::{
+    AtomicSeg, AvSeg, CtrlSeg, DataSeg, EthSeg, InlineSeg, KlmEntry, RaddrSeg, RepeatBlockSeg,
+    RepeatEntrySeg, SEGMENT_BYTES, SendOpcode, UmrCtrlSeg, XrcSeg,
+};
+use crate::mlx5::{
+    context::Mkc,
+    layout::{Desc, Layout},
+};
 use core::fmt;
 
 /// A send WQE whose segments fit its opcode and length.
@@ -18,6 +31,8 @@ enum Peer {
     None,
     Av,
     Xrc,
+    /// No peer at all: what the device does to the frame.
+    Eth,
 }
 
 /// One segment of a WQE.
@@ -29,6 +44,13 @@ pub enum Segment<'a> {
     Av(AvSeg),
     /// Which shared receive queue of the peer an XRC request is for.
     Xrc(XrcSeg),
+    /// What the device does to a raw packet.
+    Eth {
+        /// The segment, with the first two bytes of the frame's head if there is one.
+        segment: EthSeg,
+        /// The head's other bytes.
+        header: &'a [u8],
+    },
     /// Where a remote operation goes.
     Raddr(RaddrSeg),
     /// Operands of an atomic.
@@ -42,7 +64,18 @@ pub enum Segment<'a> {
         /// The data.
         data: &'a [u8],
     },
-    /// All after the control segment of an operation that is not taken apart.
+    /// How a UMR changes a memory key.
+    UmrCtrl(UmrCtrlSeg),
+    /// What it changes the key's context to: of these fields, those that the segment before names.
+    Mkc(Mkc),
+    /// An entry of the translation list in a UMR. Whether the key's entries are KLMs is in the key, not in the WQE; those of
+    /// zeros that fill the list up are not told.
+    Klm(KlmEntry),
+    /// The head of an interleaved translation list.
+    RepeatBlock(RepeatBlockSeg),
+    /// One piece of each of its cycles.
+    RepeatEntry(RepeatEntrySeg),
+    /// All after the control segment of an operation that is not taken apart, or what follows the translation list in a UMR.
     Other(&'a [u8]),
 }
 
@@ -79,6 +112,14 @@ pub fn decode_datagram(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
 /// The first rule that the WQE breaks, and where.
 pub fn decode_xrc(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
     take_apart(bytes, Peer::Xrc)
+}
+
+/// As [`decode`], of a raw packet queue, whose requests have an Ethernet segment.
+///
+/// # Errors
+/// The first rule that the WQE breaks, and where.
+pub fn decode_raw_packet(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
+    take_apart(bytes, Peer::Eth)
 }
 
 fn take_apart(bytes: &[u8], peer: Peer) -> Result<DecodedWqe<'_>, DecodeError> {
@@ -118,8 +159,9 @@ impl<'a> DecodedWqe<'a> {
 
     fn walk(&self) -> Walk<'a> {
         let opcode = self.ctrl().opcode();
-        let peer = if opcode == SendOpcode::NOP { Peer::None } else { self.peer };
-        Walk { opcode, peer, bytes: self.bytes, at_bytes: 0, n_data: 0 }
+        let has_peer = !matches!(opcode, SendOpcode::NOP | SendOpcode::UMR);
+        let peer = if has_peer { self.peer } else { Peer::None };
+        Walk { opcode, peer, bytes: self.bytes, at_bytes: 0, n_data: 0, list: umr::List::default() }
     }
 
     /// The segments, in order.
@@ -145,6 +187,15 @@ impl fmt::Display for DecodedWqe<'_> {
                 Segment::Ctrl(s) => explain(f, CtrlSeg::DESC, &s.to_bytes())?,
                 Segment::Av(s) => explain(f, AvSeg::DESC, &s.to_bytes())?,
                 Segment::Xrc(s) => explain(f, XrcSeg::DESC, &s.to_bytes())?,
+                Segment::Eth { segment, header } => {
+                    explain(f, EthSeg::DESC, &segment.to_bytes())?;
+                    hex(f, "header", header)?;
+                }
+                Segment::UmrCtrl(s) => explain(f, UmrCtrlSeg::DESC, &s.to_bytes())?,
+                Segment::Mkc(s) => explain(f, Mkc::DESC, &s.to_bytes())?,
+                Segment::Klm(s) => explain(f, KlmEntry::DESC, &s.to_bytes())?,
+                Segment::RepeatBlock(s) => explain(f, RepeatBlockSeg::DESC, &s.to_bytes())?,
+                Segment::RepeatEntry(s) => explain(f, RepeatEntrySeg::DESC, &s.to_bytes())?,
                 Segment::Raddr(s) => explain(f, RaddrSeg::DESC, &s.to_bytes())?,
                 Segment::Atomic(s) => explain(f, AtomicSeg::DESC, &s.to_bytes())?,
                 Segment::Data(s) => explain(f, DataSeg::DESC, &s.to_bytes())?,
@@ -185,6 +236,8 @@ struct Walk<'a> {
     at_bytes: usize,
     /// Data and inline segments so far.
     n_data: usize,
+    /// Of a UMR, what is left of its translation list.
+    list: umr::List,
 }
 
 impl<'a> Walk<'a> {
@@ -212,7 +265,8 @@ impl<'a> Walk<'a> {
                 | SendOpcode::RDMA_READ
                 | SendOpcode::ATOMIC_CS
                 | SendOpcode::ATOMIC_FA
-        )
+                | SendOpcode::UMR
+        ) || self.opcode == SendOpcode::LSO && self.peer == Peer::Eth
     }
 
     /// The next segment. The length is a multiple of 16.
@@ -225,9 +279,13 @@ impl<'a> Walk<'a> {
             return Ok(Some(Segment::Ctrl(CtrlSeg::from_bytes(self.take()))));
         }
         if !self.is_known() {
-            let rest = &self.bytes[self.at_bytes..];
-            self.at_bytes = self.bytes.len();
-            return Ok(Some(Segment::Other(rest)));
+            return Ok(Some(self.rest()));
+        }
+        if self.opcode == SendOpcode::UMR {
+            return self.umr();
+        }
+        if index == 1 && self.peer == Peer::Eth {
+            return self.eth().map(Some);
         }
         if index == 1 && self.peer == Peer::Av {
             let Some(av) = self.bytes[self.at_bytes..].first_chunk() else {
@@ -251,6 +309,29 @@ impl<'a> Walk<'a> {
             return self.broken(Rule::NopWithSegments);
         }
         self.data().map(Some)
+    }
+
+    /// All that there still is.
+    fn rest(&mut self) -> Segment<'a> {
+        let rest = &self.bytes[self.at_bytes..];
+        self.at_bytes = self.bytes.len();
+        Segment::Other(rest)
+    }
+
+    fn eth(&mut self) -> Result<Segment<'a>, DecodeError> {
+        let start = self.at_bytes + SEGMENT_BYTES;
+        let segment = EthSeg::from_bytes(self.take());
+        let has_head = segment.inline_hdr_sz() & EthSeg::INSERT_VLAN == 0;
+        let len_bytes = if has_head { usize::from(segment.inline_hdr_sz()) } else { 0 };
+        let n_behind = len_bytes.saturating_sub(EthSeg::HEADER_START_BYTES);
+        let Some(header) = self.bytes.get(start..start + n_behind) else {
+            self.at_bytes -= SEGMENT_BYTES;
+            let room_bytes = self.bytes.len() - start + EthSeg::HEADER_START_BYTES;
+            return self.broken(Rule::HeaderLength { len_bytes, room_bytes });
+        };
+        // The data begin at a segment. `ds` covers whole ones.
+        self.at_bytes += n_behind.next_multiple_of(SEGMENT_BYTES);
+        Ok(Segment::Eth { segment, header })
     }
 
     fn data(&mut self) -> Result<Segment<'a>, DecodeError> {
@@ -288,13 +369,14 @@ impl<'a> Walk<'a> {
         let of_opcode = match self.opcode {
             opcode if opcode.is_atomic() => 4,
             SendOpcode::RDMA_WRITE | SendOpcode::RDMA_WRITE_IMM | SendOpcode::RDMA_READ => 2,
+            // UMR control and the key's context.
+            SendOpcode::UMR => 8,
             _ => 1,
         };
         let of_peer = match self.peer {
             Peer::None => 0,
             Peer::Av => 3,
-            // UMRs have none.
-            Peer::Xrc => usize::from(self.is_known()),
+            Peer::Xrc | Peer::Eth => usize::from(self.is_known()),
         };
         let min_ds = of_opcode + of_peer;
         if ds < min_ds {
@@ -302,198 +384,5 @@ impl<'a> Walk<'a> {
             return Err(DecodeError { at_bytes: 4, rule });
         }
         Ok(())
-    }
-}
-
-/// A WQE that breaks a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecodeError {
-    /// Where, in bytes from the start of the WQE.
-    pub at_bytes: usize,
-    /// Which rule.
-    pub rule: Rule,
-}
-
-/// The rules of a send WQE's make-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Rule {
-    /// The bytes go on to the WQE's end.
-    Truncated {
-        /// Bytes of the WQE.
-        need: usize,
-        /// Bytes given.
-        have: usize,
-    },
-    /// `ds` counts the control segment.
-    NoDs,
-    /// `ds` covers the segments that the opcode has.
-    TooShort {
-        /// The operation.
-        opcode: SendOpcode,
-        /// Segments there.
-        ds: usize,
-        /// Segments needed.
-        min_ds: usize,
-    },
-    /// A NOP is its control segment.
-    NopWithSegments,
-    /// Inline data end where the WQE does or before.
-    InlineLength {
-        /// Bytes of inline data.
-        len_bytes: usize,
-        /// Bytes of the WQE behind the header.
-        room_bytes: usize,
-    },
-    /// Data that arrive go to memory.
-    InlineTarget,
-    /// An atomic brings 8 bytes.
-    AtomicLength {
-        /// Bytes of its data segment.
-        len_bytes: u32,
-    },
-    /// An atomic has one data segment.
-    AtomicSegments,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WQE byte 0x{:02x}: ", self.at_bytes)?;
-        match self.rule {
-            Rule::Truncated { need, have } => {
-                write!(f, "ds says {need} bytes, but only {have} are there")
-            }
-            Rule::NoDs => f.write_str("ds is 0, but counts the control segment too: at least 1"),
-            Rule::TooShort { opcode, ds, min_ds } => {
-                write!(f, "{opcode} has {ds} segments (ds), but needs at least {min_ds}")
-            }
-            Rule::NopWithSegments => f.write_str("a NOP has a control segment only: ds must be 1"),
-            Rule::InlineLength { len_bytes, room_bytes } => {
-                write!(f, "{len_bytes} bytes of inline data, but ds leaves room for {room_bytes}")
-            }
-            Rule::InlineTarget => f.write_str("inline data in an operation that brings data: name memory"),
-            Rule::AtomicLength { len_bytes } => {
-                write!(f, "an atomic brings 8 bytes, but its data segment names {len_bytes}")
-            }
-            Rule::AtomicSegments => f.write_str("an atomic has one data segment, of 8 bytes"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mlx5::ids::{Lkey, Qpn, Rkey};
-    use std::{string::ToString, vec::Vec};
-
-    fn wqe(opcode: SendOpcode, ds: u8, segments: &[[u8; 16]]) -> Vec<u8> {
-        let ctrl = CtrlSeg::new().with_opcode(opcode).with_ds(ds).with_qpn(Qpn::new(0x111));
-        let mut bytes = ctrl.to_bytes().to_vec();
-        segments.iter().for_each(|s| bytes.extend(s));
-        bytes
-    }
-
-    fn rule(bytes: &[u8]) -> Rule {
-        let error = decode(bytes).unwrap_err();
-        assert!(error.to_string().starts_with("WQE byte 0x"));
-        error.rule
-    }
-
-    #[test]
-    fn segments_come_by_opcode() {
-        let raddr = RaddrSeg::new().with_raddr(0x1000).with_rkey(Rkey::new(7));
-        let data = DataSeg::new().with_byte_count(8).with_lkey(Lkey::new(9)).with_addr(0x2000);
-        let atomic = AtomicSeg::new().with_swap_add(1);
-        let bytes = wqe(SendOpcode::ATOMIC_FA, 4, &[raddr.to_bytes(), atomic.to_bytes(), data.to_bytes()]);
-        let segments: Vec<_> = decode(&bytes).unwrap().segments().skip(1).collect();
-        assert_eq!(segments, [Segment::Raddr(raddr), Segment::Atomic(atomic), Segment::Data(data)]);
-        let text = decode(&bytes).unwrap().to_string();
-        for part in ["ATOMIC_FA", "RaddrSeg:", "AtomicSeg:", "DataSeg:", "lkey", "0x1000"] {
-            assert!(text.contains(part), "{part} in\n{text}");
-        }
-
-        let header = InlineSeg::new().with_inline(true).with_byte_count(5).to_bytes();
-        let mut inline = [0xa5; 16];
-        inline[..4].copy_from_slice(&header);
-        inline[4..9].copy_from_slice(b"hello");
-        let bytes = wqe(SendOpcode::SEND, 2, &[inline]);
-        let decoded = decode(&bytes).unwrap();
-        let Some(Segment::Inline { data, .. }) = decoded.segments().nth(1) else { panic!("{decoded}") };
-        assert_eq!(data, b"hello");
-        assert!(decoded.to_string().contains("68656c6c6f"));
-
-        let bytes = wqe(SendOpcode::UMR, 3, &[[1; 16], [2; 16]]);
-        assert!(
-            matches!(decode(&bytes).unwrap().segments().nth(1), Some(Segment::Other(b)) if b.len() == 32)
-        );
-    }
-
-    #[test]
-    fn a_datagram_has_an_address_vector() {
-        let av = AvSeg::new().with_ext(true).with_qkey(0x1111_1111).with_dqpn_dctn(Qpn::new(0x42));
-        let data = DataSeg::new().with_byte_count(8).with_lkey(Lkey::new(9));
-        let mut bytes = wqe(SendOpcode::SEND, 5, &[]);
-        bytes.extend(av.to_bytes());
-        bytes.extend(data.to_bytes());
-        let decoded = decode_datagram(&bytes).unwrap();
-        assert_eq!(decoded.segments().skip(1).collect::<Vec<_>>(), [Segment::Av(av), Segment::Data(data)]);
-        assert!(decoded.to_string().contains("dqpn_dctn"), "{decoded}");
-        decode_datagram(&wqe(SendOpcode::NOP, 1, &[])).unwrap();
-        for ds in [1, 3] {
-            let short = wqe(SendOpcode::SEND, ds, &[[0; 16]; 2]);
-            let rule = decode_datagram(&short).unwrap_err().rule;
-            assert_eq!(rule, Rule::TooShort { opcode: SendOpcode::SEND, ds: ds.into(), min_ds: 4 });
-        }
-    }
-
-    #[test]
-    fn an_xrc_request_names_a_shared_receive_queue() {
-        let xrc = XrcSeg::new().with_xrc_srqn(0x42);
-        let raddr = RaddrSeg::new().with_raddr(0x1000);
-        let atomic = AtomicSeg::new().with_swap_add(1);
-        let data = DataSeg::new().with_byte_count(8);
-        let [x, r, a, d] = [xrc.to_bytes(), raddr.to_bytes(), atomic.to_bytes(), data.to_bytes()];
-        let request = wqe(SendOpcode::ATOMIC_FA, 5, &[x, r, a, d]);
-        let segments: Vec<_> = decode_xrc(&request).unwrap().segments().skip(1).collect();
-        let [xrc, data] = [Segment::Xrc(xrc), Segment::Data(data)];
-        assert_eq!(segments, [xrc, Segment::Raddr(raddr), Segment::Atomic(atomic), data]);
-        let request = wqe(SendOpcode::SEND, 3, &[x, d]);
-        assert_eq!(decode_xrc(&request).unwrap().segments().skip(1).collect::<Vec<_>>(), [xrc, data]);
-        for (opcode, min_ds) in
-            [(SendOpcode::SEND, 2), (SendOpcode::RDMA_READ, 3), (SendOpcode::ATOMIC_CS, 5)]
-        {
-            let ds = min_ds as u8 - 1;
-            let short = wqe(opcode, ds, &[d; 4]);
-            assert_eq!(
-                decode_xrc(&short).unwrap_err().rule,
-                Rule::TooShort { opcode, ds: ds.into(), min_ds }
-            );
-        }
-        decode_xrc(&wqe(SendOpcode::NOP, 1, &[])).unwrap();
-        assert!(decode_xrc(&wqe(SendOpcode::SEND, 2, &[x])).unwrap().to_string().contains("xrc_srqn"));
-    }
-
-    #[test]
-    fn every_rule_is_named() {
-        let data = DataSeg::new().with_byte_count(8).to_bytes();
-        let mut inline = [0; 16];
-        inline[..4].copy_from_slice(&InlineSeg::new().with_inline(true).with_byte_count(13).to_bytes());
-        assert_eq!(rule(&[0; 15]), Rule::Truncated { need: 16, have: 15 });
-        assert_eq!(rule(&wqe(SendOpcode::SEND, 3, &[data])), Rule::Truncated { need: 48, have: 32 });
-        assert_eq!(rule(&wqe(SendOpcode::SEND, 0, &[])), Rule::NoDs);
-        let opcode = SendOpcode::RDMA_WRITE;
-        assert_eq!(rule(&wqe(opcode, 1, &[])), Rule::TooShort { opcode, ds: 1, min_ds: 2 });
-        let opcode = SendOpcode::ATOMIC_CS;
-        assert_eq!(rule(&wqe(opcode, 3, &[data, data])), Rule::TooShort { opcode, ds: 3, min_ds: 4 });
-        assert_eq!(rule(&wqe(SendOpcode::NOP, 2, &[data])), Rule::NopWithSegments);
-        let length = Rule::InlineLength { len_bytes: 13, room_bytes: 12 };
-        assert_eq!(rule(&wqe(SendOpcode::SEND, 2, &[inline])), length);
-        assert_eq!(rule(&wqe(SendOpcode::RDMA_READ, 3, &[data, inline])), Rule::InlineTarget);
-        let long = DataSeg::new().with_byte_count(16).to_bytes();
-        let atomic = wqe(SendOpcode::ATOMIC_FA, 4, &[data, data, long]);
-        assert_eq!(rule(&atomic), Rule::AtomicLength { len_bytes: 16 });
-        assert_eq!(rule(&wqe(SendOpcode::ATOMIC_FA, 5, &[data; 4])), Rule::AtomicSegments);
     }
 }

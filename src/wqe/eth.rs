@@ -21,3 +21,14 @@ layout! {
         0x0c [15:0] inline_hdr_start: u16,
     }
 }
+
+impl EthSeg {
+    /// Bytes of the frame's head that the segment itself holds (`inline_hdr_start`).
+    pub const HEADER_START_BYTES: usize = 2;
+    /// `inline_hdr_sz`: `inline_hdr_start` is a VLAN tag (`MLX5_ETH_WQE_INSERT_VLAN`).
+    pub const INSERT_VLAN: u16 = 1 << 15;
+    /// `cs_flags`: the checksum of the IPv4 header (`MLX5_ETH_WQE_L3_CSUM`).
+    pub const L3_CSUM: u8 = 1 << 6;
+    /// `cs_flags`: the checksum of TCP or UDP (`MLX5_ETH_WQE_L4_CSUM`).
+    pub const L4_CSUM: u8 = 1 << 7;
+}

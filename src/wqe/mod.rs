@@ -21,7 +21,9 @@ pub use atomic::AtomicSeg;
 pub use av::AvSeg;
 pub use ctrl::{CompletionMode, CtrlSeg, FenceMode, SendOpcode};
 pub use data::DataSeg;
-pub use decode::{DecodeError, DecodedWqe, Rule, Segment, decode, decode_datagram, decode_xrc};
+pub use decode::{
+    DecodeError, DecodedWqe, Rule, Segment, decode, decode_datagram, decode_raw_packet, decode_xrc,
+};
 pub use eth::EthSeg;
 pub use inline::InlineSeg;
 pub use raddr::RaddrSeg;

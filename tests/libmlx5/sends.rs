@@ -144,6 +144,7 @@ impl<T: Posts> Pair<T> {
                 max_sge: MAX_SGE as u8,
                 max_inline_bytes: MAX_INLINE_BYTES as u16,
                 max_message_bytes: u32::MAX,
+                min_header_bytes: 0,
             },
             ..SendOptions::default()
         });

@@ -14,14 +14,13 @@ use mlx5_direct::{
         context::InlineMode,
         ids::{Pdn, Qpn},
     },
-    wqe::{DataSeg, EthSeg, SEGMENT_BYTES, SendOpcode},
+    wqe::{DataSeg, EthSeg, InlineSeg, SEGMENT_BYTES, SendOpcode},
 };
 
 /// Bytes of a frame's head that [`EthSeg`] itself holds.
-const INLINE_START_BYTES: usize = 2;
-/// `inline_hdr_sz`: its bits, and that of a VLAN tag to insert.
+const INLINE_START_BYTES: usize = EthSeg::HEADER_START_BYTES;
+/// `inline_hdr_sz`: its bits.
 const INLINE_SIZE: u16 = 0x3ff;
-const INSERT_VLAN: u16 = 1 << 15;
 /// Shortest Ethernet header.
 const ETHERNET_BYTES: usize = eth::MACS_BYTES + 2;
 /// Longest frame, headers included.
@@ -68,7 +67,7 @@ impl Function {
         let limit = if large { MAX_LSO_BYTES + usize::from(INLINE_SIZE) } else { MAX_FRAME_BYTES };
         let gathered = self.gather_frame(number, &eth, wqe, limit)?;
         let Some(context) = self.sqs.get(number).map(|sq| sq.context) else { return Ok(()) };
-        let tag = eth.inline_hdr_sz() & INSERT_VLAN != 0;
+        let tag = eth.inline_hdr_sz() & EthSeg::INSERT_VLAN != 0;
         let wanted = n_wanted(context.min_wqe_inline_mode(), &gathered.bytes);
         // A tag to insert takes the inline header's place.
         if gathered.n_inline < wanted && !tag {
@@ -112,7 +111,7 @@ impl Function {
         limit_bytes: usize,
     ) -> Result<Gathered, Fault> {
         let (mut bytes, mut at) = (Vec::new(), 2 * SEGMENT_BYTES);
-        if eth.inline_hdr_sz() & INSERT_VLAN == 0 && eth.inline_hdr_sz() != 0 {
+        if eth.inline_hdr_sz() & EthSeg::INSERT_VLAN == 0 && eth.inline_hdr_sz() != 0 {
             let n = usize::from(eth.inline_hdr_sz() & INLINE_SIZE);
             let start = at - INLINE_START_BYTES;
             let Some(inline) = wqe.get(start..start + n) else {
@@ -124,12 +123,25 @@ impl Function {
         let n_inline = bytes.len();
         let Some(sq) = self.sqs.get(number) else { return Ok(Gathered { bytes, n_inline }) };
         let pd: Pdn = sq.context.wq().pd();
-        for segment in wqe.get(at..).unwrap_or_default().as_chunks::<SEGMENT_BYTES>().0 {
+        while let Some(segment) = wqe.get(at..).and_then(|rest| rest.first_chunk::<SEGMENT_BYTES>()) {
             let data = DataSeg::from_bytes(*segment);
+            if data.inline() {
+                // libmlx5 posts small frames so (`IBV_SEND_INLINE`).
+                let n = usize::from(
+                    InlineSeg::from_bytes(data.to_bytes()[..4].try_into().unwrap_or_default()).byte_count(),
+                );
+                let start = at + InlineSeg::HEADER_BYTES;
+                let Some(inline) = wqe.get(start..start + n) else {
+                    return broken(Rule::DsCoversSegments, "inline data end after the WQE");
+                };
+                bytes.extend_from_slice(inline);
+                at += InlineSeg::n_octowords(n) * SEGMENT_BYTES;
+                continue;
+            }
+            at += SEGMENT_BYTES;
             let len_bytes = data.len_bytes() as usize;
-            if data.inline() || bytes.len() + len_bytes > limit_bytes {
-                let text = format!("an inline segment, or more than {limit_bytes} bytes");
-                return broken(Rule::MessageWithinLimit, text);
+            if bytes.len() + len_bytes > limit_bytes {
+                return broken(Rule::MessageWithinLimit, format!("more than {limit_bytes} bytes"));
             }
             if len_bytes == 0 {
                 continue;
