@@ -113,6 +113,10 @@ impl Device {
         attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         attr.pd = self.pd.as_ptr();
         attr.send_ops_flags = options.send_ops;
+        if options.qp_type == IBV_QPT_RAW_PACKET {
+            attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+            attr.max_tso_header = MAX_TSO_HEADER;
+        }
         // SAFETY: objects of this device.
         let qp =
             unsafe { (self.library.mlx5dv_create_qp)(self.context.as_ptr(), &mut attr, ptr::null_mut()) };
@@ -152,8 +156,10 @@ impl Device {
             let mut attr: IbvQpAttr = unsafe { std::mem::zeroed() };
             attr.qp_state = state;
             attr.port_num = 1;
+            // With the port libmlx5 takes what it can do with raw packets.
+            let mask = if state == IBV_QPS_INIT { IBV_QP_STATE | IBV_QP_PORT } else { IBV_QP_STATE };
             // SAFETY: a queue pair of this device.
-            let failed = unsafe { (self.library.ibv_modify_qp)(qp.qp.as_ptr(), &mut attr, IBV_QP_STATE) };
+            let failed = unsafe { (self.library.ibv_modify_qp)(qp.qp.as_ptr(), &mut attr, mask) };
             assert_eq!(failed, 0, "to state {state}");
         }
     }

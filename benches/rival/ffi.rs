@@ -27,7 +27,7 @@ pub struct IbvSendWr {
     pub imm_or_rkey: u32,
     pub wr: WrUnion,
     pub remote_srqn: u32,
-    /// `bind_mw` and `tso`.
+    /// `bind_mw`, or `tso`: the header's address, and its length and `mss` in the second word.
     pub rest: [u64; 6],
 }
 
@@ -72,11 +72,13 @@ pub const IBV_WR_ATOMIC_FETCH_AND_ADD: u32 = 6;
 pub const IBV_WR_LOCAL_INV: u32 = 7;
 pub const IBV_WR_BIND_MW: u32 = 8;
 pub const IBV_WR_SEND_WITH_INV: u32 = 9;
+pub const IBV_WR_TSO: u32 = 10;
 
 pub const IBV_SEND_FENCE: u32 = 1;
 pub const IBV_SEND_SIGNALED: u32 = 1 << 1;
 pub const IBV_SEND_SOLICITED: u32 = 1 << 2;
 pub const IBV_SEND_INLINE: u32 = 1 << 3;
+pub const IBV_SEND_IP_CSUM: u32 = 1 << 4;
 
 pub const IBV_QPT_RAW_PACKET: c_int = 8;
 
@@ -89,6 +91,11 @@ pub const RC_OPS: u64 = 0xff | IBV_QP_EX_WITH_BIND_MW | 1 << 9;
 pub const RC_SHORT_OPS: u64 = RC_OPS & !(IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW);
 /// The same of UC.
 pub const UC_OPS: u64 = 0xf | 1 << 7 | IBV_QP_EX_WITH_BIND_MW | 1 << 9;
+/// The same of raw packets: SEND and TSO.
+pub const RAW_PACKET_OPS: u64 = 1 << 2 | 1 << 10;
+/// Longest header of a large send that queue pairs are asked for.
+pub const MAX_TSO_HEADER: u16 = 258;
+pub const IBV_QP_INIT_ATTR_MAX_TSO_HEADER: u32 = 1 << 3;
 /// The same of UD.
 pub const UD_OPS: u64 = 1 << 2 | 1 << 3;
 
@@ -154,7 +161,7 @@ pub struct IbvQpEx {
     pub wr_send: Setter,
     pub wr_send_imm: unsafe extern "C" fn(*mut Self, u32),
     pub wr_send_inv: unsafe extern "C" fn(*mut Self, u32),
-    _wr_send_tso: usize,
+    pub wr_send_tso: unsafe extern "C" fn(*mut Self, *const c_void, u16, u16),
     pub wr_set_ud_addr: unsafe extern "C" fn(*mut Self, *mut c_void, u32, u32),
     pub wr_set_xrc_srqn: unsafe extern "C" fn(*mut Self, u32),
     pub wr_set_inline_data: unsafe extern "C" fn(*mut Self, *const c_void, usize),

@@ -61,11 +61,17 @@ pub fn again() -> i32 {
 /// One test of a test program; gives what it said. `None` in the process that has the device: there the test
 /// goes on.
 pub fn test(name: &str) -> Option<Output> {
+    test_with(name, &[])
+}
+
+/// The same, with settings of the device.
+pub fn test_with(name: &str, settings: &[(&str, &str)]) -> Option<Output> {
     if is_inside() {
         return None;
     }
     let tree = tree();
-    let output = command(&tree, &["--exact", name, "--nocapture", "--test-threads=1"]).output();
+    let mut command = command(&tree, &["--exact", name, "--nocapture", "--test-threads=1"]);
+    let output = command.envs(settings.iter().copied()).output();
     let output = output.expect("this program runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

@@ -35,7 +35,7 @@ fn fast_path_structures_are_those_of_the_headers() {
         "ibv_qp_ex" IbvQpEx {
             comp_mask => "comp_mask", wr_id => "wr_id", wr_flags => "wr_flags",
             wr_atomic_cmp_swp => "wr_atomic_cmp_swp", wr_local_inv => "wr_local_inv", wr_bind_mw => "wr_bind_mw", wr_send => "wr_send",
-            wr_send_inv => "wr_send_inv", wr_set_ud_addr => "wr_set_ud_addr",
+            wr_send_inv => "wr_send_inv", wr_send_tso => "wr_send_tso", wr_set_ud_addr => "wr_set_ud_addr",
             wr_set_inline_data_list => "wr_set_inline_data_list", wr_set_sge_list => "wr_set_sge_list",
             wr_start => "wr_start", wr_complete => "wr_complete", wr_abort => "wr_abort",
         }
@@ -61,6 +61,14 @@ fn fast_path_structures_are_those_of_the_headers() {
     also("IBV_WR_SEND_WITH_INV", IBV_WR_SEND_WITH_INV as usize);
     also("offsetof(struct ibv_send_wr, bind_mw.rkey)", offset_of!(IbvSendWr, rest) + 8);
     also("offsetof(struct ibv_send_wr, bind_mw.bind_info)", offset_of!(IbvSendWr, rest) + 16);
+    also("offsetof(struct ibv_send_wr, tso.hdr)", offset_of!(IbvSendWr, rest));
+    also("offsetof(struct ibv_send_wr, tso.hdr_sz)", offset_of!(IbvSendWr, rest) + 8);
+    also("offsetof(struct ibv_send_wr, tso.mss)", offset_of!(IbvSendWr, rest) + 10);
+    also("IBV_WR_TSO", IBV_WR_TSO as usize);
+    also("IBV_SEND_IP_CSUM", IBV_SEND_IP_CSUM as usize);
+    also("IBV_QPT_RAW_PACKET", IBV_QPT_RAW_PACKET as usize);
+    also("IBV_QP_INIT_ATTR_MAX_TSO_HEADER", IBV_QP_INIT_ATTR_MAX_TSO_HEADER as usize);
+    also("IBV_QP_EX_WITH_TSO | IBV_QP_EX_WITH_SEND", RAW_PACKET_OPS as usize);
     also("IBV_QP_EX_WITH_BIND_MW", IBV_QP_EX_WITH_BIND_MW as usize);
     also("IBV_WR_BIND_MW", IBV_WR_BIND_MW as usize);
     also("IBV_ACCESS_ZERO_BASED", IBV_ACCESS_ZERO_BASED as usize);

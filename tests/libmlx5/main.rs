@@ -11,6 +11,7 @@ mod rival;
 mod address;
 mod bind;
 mod completions;
+mod frame;
 mod headers;
 mod ours;
 mod random;
@@ -22,10 +23,15 @@ use rival::{launch, library::Library};
 
 /// Runs `body` in a process that has the pretend device. The caller's own test is the one that is named.
 fn beside_libmlx5(name: &str, body: impl FnOnce(&'static Library)) {
+    beside_libmlx5_with(name, &[], body);
+}
+
+/// The same, with settings of the device.
+fn beside_libmlx5_with(name: &str, settings: &[(&str, &str)], body: impl FnOnce(&'static Library)) {
     match Library::load() {
         Err(error) => println!("skipped: {error}"),
         Ok(library) => {
-            if launch::test(name).is_none() {
+            if launch::test_with(name, settings).is_none() {
                 body(Box::leak(Box::new(library)));
             }
         }

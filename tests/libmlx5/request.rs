@@ -7,6 +7,7 @@ pub(crate) use posts::Posts;
 use crate::{
     address::To,
     bind::{Bind, Theirs},
+    frame::Frame,
     random::Random,
     rival::{device::Qp, ffi::*},
 };
@@ -37,10 +38,13 @@ pub(crate) struct Wr {
     to: Option<To>,
     /// The queue that a request of XRC is for.
     srqn: u32,
+    /// What is a raw packet's alone.
+    frame: Option<Frame>,
 }
 
+/// The data of a request.
 #[derive(Debug, Clone)]
-enum Data {
+pub(crate) enum Data {
     Sges(Vec<IbvSge>),
     Inline(Vec<Vec<u8>>),
     Bind(Bind),
@@ -86,7 +90,19 @@ impl Wr {
             swap: random.next(),
             srqn: random.below(1 << 24) as u32,
             to: (!to.is_empty()).then(|| random.one_of(to).with_random_peer(random)),
+            frame: None,
         }
+    }
+
+    /// A raw packet.
+    pub(crate) fn of_frame(random: &mut Random, frame: Frame) -> Self {
+        let opcode = if frame.is_large() { IBV_WR_TSO } else { IBV_WR_SEND };
+        let data = match !frame.is_large() && random.one_in(2) {
+            true => Data::Inline(frame.draw_inline(random)),
+            false => Data::Sges(frame.draw_sges(random)),
+        };
+        let flags = random.below(8) as u32 | frame.checksum_flag();
+        Self { opcode, flags, data, frame: Some(frame), ..Self::draw(random, &[IBV_WR_SEND], &[]) }
     }
 
     /// A SEND with so many pieces of memory.
@@ -189,6 +205,11 @@ impl Wr {
         }
     }
 
+    /// Where libmlx5 writes zeros and we leave the WQE's bytes as they were.
+    pub(crate) fn cleared(&self) -> std::ops::Range<usize> {
+        self.frame.as_ref().map_or(0..0, |frame| frame.cleared(&self.data))
+    }
+
     /// Where libmlx5 leaves the WQE's bytes as they were and we write zeros: places, and why that is right.
     pub(crate) fn left_alone<T: Transport>(
         &self,
@@ -202,7 +223,7 @@ impl Wr {
                 | IBV_WR_LOCAL_INV
                 | IBV_WR_BIND_MW
         );
-        let mut all = vec![];
+        let mut all: Vec<_> = self.frame.iter().flat_map(Frame::left_alone).collect();
         if by_ibv_wr && !has_imm {
             all.push((12..16, "ctrl.imm of an operation without immediate is not read"));
         }
@@ -282,7 +303,11 @@ pub(crate) fn ibv_post_send(qp: &Qp, wrs: &[Wr]) -> i32 {
                     },
                 },
                 remote_srqn: wr.srqn,
-                rest: bind.as_ref().map_or([0; 6], Theirs::rest),
+                rest: match (bind, &wr.frame) {
+                    (Some(bind), _) => bind.rest(),
+                    (None, Some(frame)) => frame.rest(),
+                    _ => [0; 6],
+                },
                 ..Default::default()
             }
         })
@@ -314,6 +339,10 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
                 IBV_WR_ATOMIC_FETCH_AND_ADD => ((*ex).wr_atomic_fetch_add)(ex, rkey, addr, wr.compare_add),
                 IBV_WR_ATOMIC_CMP_AND_SWP => {
                     ((*ex).wr_atomic_cmp_swp)(ex, rkey, addr, wr.compare_add, wr.swap);
+                }
+                IBV_WR_TSO => {
+                    let [header, sizes, ..] = wr.frame.as_ref().expect("a large send").rest();
+                    ((*ex).wr_send_tso)(ex, header as *const _, sizes as u16, (sizes >> 16) as u16);
                 }
                 IBV_WR_SEND => ((*ex).wr_send)(ex),
                 IBV_WR_SEND_WITH_IMM => ((*ex).wr_send_imm)(ex, wr.imm_or_rkey.to_be()),

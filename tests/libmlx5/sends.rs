@@ -2,8 +2,9 @@
 
 use crate::{
     address::To,
-    beside_libmlx5,
+    beside_libmlx5, beside_libmlx5_with,
     fixture::{HALF, RING_FILL, Send, SendOptions, UAR_FILL},
+    frame::Frame,
     random::Random,
     request::{self, MAX_INLINE_BYTES, MAX_SGE, Posts, Wr},
     rival::{
@@ -11,7 +12,7 @@ use crate::{
         ffi::*,
     },
 };
-use mlx5_direct::queue::{Flags, PostError, Rc, SendLimits, Uc, Ud, Xrc};
+use mlx5_direct::queue::{Flags, PostError, RawPacket, Rc, SendLimits, Uc, Ud, Xrc};
 use std::collections::BTreeMap;
 
 #[test]
@@ -40,6 +41,23 @@ fn ud_requests_are_the_same_bytes() {
 fn xrc_requests_are_the_same_bytes() {
     beside_libmlx5("sends::xrc_requests_are_the_same_bytes", |library| {
         compare::<Xrc>(Device::open(library, false), 8);
+    });
+}
+
+#[test]
+fn raw_packets_are_the_same_bytes() {
+    let settings = [("MLX5_UVERBS_PORT", "eth")];
+    beside_libmlx5_with("sends::raw_packets_are_the_same_bytes", &settings, |library| {
+        compare_frames(Device::open(library, false), 9, 0);
+    });
+}
+
+#[test]
+fn raw_packets_with_their_heads_inline_are_the_same_bytes() {
+    let settings = [("MLX5_UVERBS_PORT", "eth-l2")];
+    let name = "sends::raw_packets_with_their_heads_inline_are_the_same_bytes";
+    beside_libmlx5_with(name, &settings, |library| {
+        compare_frames(Device::open(library, false), 10, 18);
     });
 }
 
@@ -105,10 +123,31 @@ fn compare<T: Posts>(device: Device, stream: u64) -> Posted {
     let mut random = Random::new(stream);
     let n_handles = if T::QP_TYPE == IBV_QPT_UD { 100 } else { 0 };
     let to: Vec<_> = (0..n_handles).map(|_| To::draw(&device, &mut random)).collect();
+    compare_drawn::<T>(device, random, |random, _| Wr::draw(random, T::OPCODES, &to))
+}
+
+/// Frames of a device that wants so many bytes of each in the request.
+fn compare_frames(device: Device, stream: u64, n_head: usize) -> Posted {
+    let mut random = Random::new(stream);
+    let memory: &[u8] = random.bytes(1 << 20).leak();
+    compare_drawn::<RawPacket>(device, random, |random, room_bytes| {
+        let frame = Frame::draw(random, memory, n_head, room_bytes);
+        Wr::of_frame(random, frame)
+    })
+}
+
+/// Requests as `draw` draws them; for the first of each chain it is told how far away the ring's end is.
+fn compare_drawn<T: Posts>(
+    device: Device,
+    mut random: Random,
+    mut draw: impl FnMut(&mut Random, Option<usize>) -> Wr,
+) -> Posted {
     let mut pair = Pair::<T>::new(device);
     while pair.posted.n_requests < 40_000 {
         let n = if random.one_in(3) { 1 + random.below(4) } else { 1 };
-        let wrs: Vec<_> = (0..n).map(|_| Wr::draw(&mut random, T::OPCODES, &to)).collect();
+        let n_ring = pair.ours.n_wqebbs;
+        let room_bytes = (n_ring - pair.pi as usize % n_ring) * 64;
+        let wrs: Vec<_> = (0..n).map(|i| draw(&mut random, (i == 0).then_some(room_bytes))).collect();
         pair.post(&wrs, random.one_in(2));
     }
     let posted = pair.posted;
@@ -189,6 +228,13 @@ impl<T: Posts> Pair<T> {
                     assert_eq!((theirs[at], ours[at]), (RING_FILL, 0), "{reason}: {wr:?}");
                     allowed[at] = true;
                 }
+            }
+        }
+        for (wr, start) in wrs.iter().zip(&starts) {
+            for at in wr.cleared() {
+                let at = (*start as usize * 64 + at) % n_bytes;
+                assert_eq!((theirs[at], ours[at]), (0, RING_FILL), "padding of inline data: {wr:?}");
+                allowed[at] = true;
             }
         }
         let differs = (0..n_bytes).find(|at| !allowed[*at] && theirs[*at] != ours[*at]);

@@ -186,7 +186,8 @@ fn get_context() -> Result<Reply, c_int> {
             num_ports: 1,
             response_length: size_of::<AllocUcontextResp>() as u32,
             cqe_version: CQE_VERSION_1,
-            eth_min_inline: INLINE_MODE_NONE,
+            cmds_supp_uhw: CMDS_SUPP_UHW_QUERY_DEVICE,
+            eth_min_inline: if port() == Some(Port::EthernetL2) { INLINE_MODE_L2 } else { INLINE_MODE_NONE },
             log_uar_size: 12,
             num_uars_per_page: 1,
             ..Default::default()
@@ -221,8 +222,8 @@ fn query_device(extended: bool) -> Reply {
         max_srq: 1 << 23,
         max_srq_wr: (1 << 15) - 1,
         max_srq_sge: 31,
-        // Memory windows of type 2B, XRC.
-        device_cap_flags: 1 << 24 | 1 << 20,
+        // Memory windows of type 2B, XRC, checksums of raw packets.
+        device_cap_flags: 1 << 24 | 1 << 20 | 1 << 26,
         max_pkeys: 1,
         local_ca_ack_delay: 16,
         phys_port_cnt: 1,
@@ -230,13 +231,35 @@ fn query_device(extended: bool) -> Reply {
     };
     if extended {
         let response_length = size_of::<ExQueryDeviceResp>() as u32;
-        core(ExQueryDeviceResp { base, comp_mask: 0, response_length })
+        core(ExQueryDeviceResp { base, comp_mask: 0, response_length }).driver(Mlx5QueryDeviceResp {
+            comp_mask: 0,
+            response_length: size_of::<Mlx5QueryDeviceResp>() as u32,
+            max_tso: 1 << 18,
+            tso_qpts: 1 << qp_type::RAW_PACKET,
+        })
     } else {
         core(base)
     }
 }
 
-/// An InfiniBand port: addresses are LIDs, and libmlx5 makes address vectors by itself.
+/// What the port is, if not InfiniBand's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Port {
+    Ethernet,
+    /// Queues want the heads of frames in requests.
+    EthernetL2,
+}
+
+/// As `MLX5_UVERBS_PORT` says.
+fn port() -> Option<Port> {
+    match std::env::var("MLX5_UVERBS_PORT").ok()?.as_str() {
+        "eth" => Some(Port::Ethernet),
+        "eth-l2" => Some(Port::EthernetL2),
+        _ => None,
+    }
+}
+
+/// An InfiniBand port, if nothing is said: addresses are LIDs, and libmlx5 makes address vectors by itself.
 fn query_port() -> QueryPortResp {
     QueryPortResp {
         max_msg_sz: 1 << 30,
@@ -255,7 +278,7 @@ fn query_port() -> QueryPortResp {
         active_speed: 64,
         // LinkUp.
         phys_state: 5,
-        link_layer: 1,
+        link_layer: if port().is_some() { 2 } else { 1 },
         ..Default::default()
     }
 }

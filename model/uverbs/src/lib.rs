@@ -8,7 +8,8 @@
 //!   broken are printed, and `model: N violations`. `MLX5_MODEL_TRACE` and `MLX5_MODEL_PCAP` name files that get the
 //!   card's trace and its packets.
 //! - Without it nothing moves (`idle`): UAR pages are ordinary memory that nobody reads, and no CQE comes unless the
-//!   program writes it. That is what a benchmark of post and poll needs, and a comparison of bytes: rings, records and
+//!   program writes it. Its port is InfiniBand's, or Ethernet's with `MLX5_UVERBS_PORT=eth`, or `eth-l2`, where the heads of
+//!   frames must be in requests. That is what a benchmark of post and poll needs, and a comparison of bytes: rings, records and
 //!   registers are where `mlx5dv_init_obj` says.
 //!
 //! libibverbs looks for devices in sysfs: `SYSFS_PATH` names a pretend one, which whoever loads this library

@@ -75,6 +75,8 @@ structures! {
     }
     /// `struct ib_uverbs_ex_query_device_resp` as far as it is answered: the rest stays zero.
     ExQueryDeviceResp { base: QueryDeviceResp, comp_mask: u32, response_length: u32, }
+    /// `struct mlx5_ib_query_device_resp` as far as it is answered, with its `tso_caps`.
+    Mlx5QueryDeviceResp { comp_mask: u32, response_length: u32, max_tso: u32, tso_qpts: u32, }
     QueryPortResp {
         port_cap_flags: u32, max_msg_sz: u32, bad_pkey_cntr: u32, qkey_viol_cntr: u32, gid_tbl_len: u32,
         pkey_tbl_len: u16, lid: u16, sm_lid: u16, state: u8, max_mtu: u8, active_mtu: u8, lmc: u8,
@@ -210,6 +212,7 @@ pub(crate) mod qp_type {
     pub(crate) const RC: u8 = 2;
     pub(crate) const UC: u8 = 3;
     pub(crate) const UD: u8 = 4;
+    pub(crate) const RAW_PACKET: u8 = 8;
 }
 
 /// `MLX5_QP_FLAG_*`.
@@ -229,10 +232,14 @@ pub(crate) const CQ_128B_PAD: u16 = 1;
 pub(crate) const SRQ_LIMIT: u32 = 1 << 1;
 /// `MLX5_USER_CMDS_SUPP_UHW_*`: the kernel finds MAC addresses for address handles.
 pub(crate) const CMDS_SUPP_UHW: u8 = 3;
+/// Of these, that its answer about the device has a part of mlx5's.
+pub(crate) const CMDS_SUPP_UHW_QUERY_DEVICE: u8 = 1;
 /// `MLX5_CQE_VERSION_V1`: CQEs carry the number that the library gave a queue pair.
 pub(crate) const CQE_VERSION_1: u8 = 1;
 /// `MLX5_USER_INLINE_MODE_NONE`: Ethernet frames need no inline header.
 pub(crate) const INLINE_MODE_NONE: u8 = 1;
+/// `MLX5_USER_INLINE_MODE_L2`: the first 18 bytes are in the request.
+pub(crate) const INLINE_MODE_L2: u8 = 2;
 
 #[cfg(test)]
 mod tests {

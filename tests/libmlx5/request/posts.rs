@@ -4,7 +4,10 @@ use super::{Data, Wr};
 use crate::rival::ffi::*;
 use mlx5_direct::{
     mlx5::ids::Rkey,
-    queue::{Connected, Flags, Paired, PostError, PostList, QueueId, Rc, RemoteSrq, Transport, Uc, Ud, Xrc},
+    queue::{
+        Connected, Flags, Paired, PostError, PostList, QueueId, RawPacket, Rc, RemoteSrq, Transport, Uc, Ud,
+        Xrc,
+    },
 };
 use std::ffi::c_int;
 
@@ -115,6 +118,24 @@ impl Posts for Ud {
             IBV_WR_SEND => list.send(1, &to, flags)?,
             _ => list.send_imm(1, &to, wr.imm_or_rkey, flags)?,
         })
+    }
+}
+
+impl Posts for RawPacket {
+    const QP_TYPE: c_int = IBV_QPT_RAW_PACKET;
+    const SEND_OPS: u64 = RAW_PACKET_OPS;
+    const OPCODES: &[u32] = &[IBV_WR_SEND, IBV_WR_TSO];
+
+    fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, _: QueueId) -> Result<(), PostError> {
+        let frame = wr.frame.as_ref().expect("a frame");
+        if let Some((header, mss)) = &frame.large {
+            wr.sges(list.lso(1, header, *mss, frame.checksums(), flags)?)?.finish();
+            return Ok(());
+        }
+        // libmlx5 takes the head out of the data, and ours is given both.
+        let mut rest = wr.clone();
+        let head = frame.take_head(&mut rest.data);
+        rest.finish(list.send_with_header(1, &head, frame.checksums(), flags)?)
     }
 }
 
