@@ -56,5 +56,5 @@ pub use {
     mr::{Mr, RawMr},
     mw::Mw,
     pd::Pd,
-    qp::{Connection, Explanation, Qp, QpInit, UcQp, UdQp, XrcQp},
+    qp::{Connection, Explanation, Qp, QpInit, RawPacketQp, UcQp, UdQp, XrcQp},
 };

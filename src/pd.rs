@@ -1,7 +1,7 @@
 //! Protection domains.
 
 use crate::{
-    Access, Context, Cq, Error, Mr, Qp, QpInit, Result, UcQp, UdQp,
+    Access, Context, Cq, Error, Mr, Qp, QpInit, RawPacketQp, Result, UcQp, UdQp,
     backend::{QpParts, dma::PageSize},
     doorbell::DoorbellMode,
     mlx5::ids::Pdn,
@@ -72,6 +72,11 @@ impl Pd {
 
     /// Makes a queue pair for datagrams, in state RST.
     pub fn create_ud_qp(&self, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<UdQp> {
+        Qp::create(self, init, send_cq, recv_cq)
+    }
+
+    /// Makes a queue pair for Ethernet frames, in state RST. It receives what [rules](RawPacketQp::steer) give it.
+    pub fn create_raw_packet_qp(&self, init: &QpInit, send_cq: &Cq, recv_cq: &Cq) -> Result<RawPacketQp> {
         Qp::create(self, init, send_cq, recv_cq)
     }
 

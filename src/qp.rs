@@ -3,10 +3,12 @@
 mod connect;
 mod datagram;
 mod explain;
+mod raw_packet;
 mod xrc;
 
 pub use connect::Connection;
 pub use explain::Explanation;
+pub use raw_packet::RawPacketQp;
 pub use xrc::XrcQp;
 
 use crate::{
@@ -57,7 +59,8 @@ impl Default for QpInit {
 }
 
 /// A queue pair, of transport `T`: [reliable connection](Rc) if nothing is said, [unreliable connection](Uc)
-/// ([`UcQp`]), [unreliable datagram](Ud) ([`UdQp`]), or [extended reliable connection](crate::queue::Xrc), the initiator's end ([`XrcQp`]).
+/// ([`UcQp`]), [unreliable datagram](Ud) ([`UdQp`]), [extended reliable connection](crate::queue::Xrc), the initiator's end ([`XrcQp`]), or
+/// none at all: [raw packets](crate::queue::RawPacket) ([`RawPacketQp`]).
 ///
 /// `Send`, not `Sync`: it has one producer. Completions come from the [`Cq`]s that it was made with and are given
 /// to [`retire`](Self::retire), which frees the room of the request and tells its `wr_id`.
@@ -447,7 +450,7 @@ impl Object {
             max_inline_bytes: u16::try_from(self.parts.max_inline_data.min(max_message_bytes))
                 .unwrap_or(u16::MAX),
             max_message_bytes,
-            min_header_bytes: 0,
+            min_header_bytes: self.parts.min_header_bytes,
         }
     }
 

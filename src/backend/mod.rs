@@ -9,6 +9,7 @@ mod gid;
 mod params;
 pub mod pci;
 pub mod prm;
+mod steer;
 mod transition;
 mod uar;
 pub mod verbs;
@@ -19,10 +20,11 @@ pub use params::{
     Access, AddressVector, CqParams, CqParts, Keys, MrParams, QpAttr, QpModify, QpParams, QpParts,
     QueueMemory,
 };
+pub use steer::{FlowId, FrameMatch};
 pub use uar::{Register, UarPage};
 
 use crate::{
-    Result,
+    Error, Result,
     mlx5::ids::{Cqn, Lkey, Pdn, Qpn, Rkey},
     wqe::AvSeg,
 };
@@ -110,6 +112,19 @@ pub trait Control: Send + Sync + fmt::Debug {
 
     /// Ends a queue pair.
     fn destroy_qp(&self, qpn: Qpn) -> Result<()>;
+
+    /// Has the Ethernet frames that match go to raw packet queue pair `qpn`, until the rule or the queue pair ends.
+    fn create_flow(&self, qpn: Qpn, frames: &FrameMatch) -> Result<FlowId> {
+        let reason = format!(
+            "queue pair {qpn} cannot be given {frames:?} on this control path; open the function by VFIO"
+        );
+        Err(Error::Unsupported { capability: "nic_flow_table", reason })
+    }
+
+    /// Ends a rule of a raw packet queue pair.
+    fn destroy_flow(&self, qpn: Qpn, flow: FlowId) -> Result<()> {
+        Err(Error::invalid(format!("queue pair {qpn} has no rule {}", flow.0)))
+    }
 
     /// The way `ah` as datagrams of queue pair `local`, of protection domain `pd`, carry it to `remote`, without a
     /// Q_Key. The device keeps nothing of it.

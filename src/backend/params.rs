@@ -187,7 +187,7 @@ pub struct CqParts {
 /// A queue pair to make.
 #[derive(Debug, Clone)]
 pub struct QpParams {
-    /// Transport: RC, UC or UD.
+    /// Transport: RC, UC, UD or XRC; or raw packets (`RAW_ETHERTYPE`).
     pub service: ServiceType,
     /// Protection domain.
     pub pd: Pdn,
@@ -253,6 +253,8 @@ pub struct QpParts {
     pub max_recv_sge: u32,
     /// Bytes of inline data in a send request.
     pub max_inline_data: u32,
+    /// Bytes of a raw packet's head that its request must carry; 0 of any other transport.
+    pub min_header_bytes: u8,
 }
 
 /// How packets reach the peer.

@@ -26,6 +26,7 @@ struct Rule {
     xrc: Option<Attributes>,
     uc: Option<Attributes>,
     ud: Option<Attributes>,
+    raw: Option<Attributes>,
 }
 
 const fn some(needs: &'static [&'static str], takes: &'static [&'static str]) -> Option<Attributes> {
@@ -40,6 +41,7 @@ const RULES: [Rule; 6] = [
         xrc: some(&["pkey_index", "port", "access"], &[]),
         uc: some(&["pkey_index", "port", "access"], &[]),
         ud: some(&["pkey_index", "port", "qkey"], &[]),
+        raw: some(&["port"], &[]),
     },
     Rule {
         from: QpState::INIT,
@@ -48,6 +50,7 @@ const RULES: [Rule; 6] = [
         xrc: some(&[], &["pkey_index", "port", "access"]),
         uc: some(&[], &["pkey_index", "port", "access"]),
         ud: some(&[], &["pkey_index", "port", "qkey"]),
+        raw: None,
     },
     Rule {
         from: QpState::INIT,
@@ -59,6 +62,7 @@ const RULES: [Rule; 6] = [
         xrc: some(&["ah", "path_mtu", "dest_qp_num", "rq_psn"], &["access", "pkey_index"]),
         uc: some(&["ah", "path_mtu", "dest_qp_num", "rq_psn"], &["access", "pkey_index"]),
         ud: some(&[], &["pkey_index", "qkey"]),
+        raw: some(&[], &[]),
     },
     Rule {
         from: QpState::RTR,
@@ -70,6 +74,7 @@ const RULES: [Rule; 6] = [
         xrc: some(&["timeout", "retry_cnt", "rnr_retry", "sq_psn", "max_rd_atomic"], &["access"]),
         uc: some(&["sq_psn"], &["access"]),
         ud: some(&["sq_psn"], &["qkey"]),
+        raw: some(&[], &[]),
     },
     Rule {
         from: QpState::RTS,
@@ -78,6 +83,7 @@ const RULES: [Rule; 6] = [
         xrc: some(&[], &["access"]),
         uc: some(&[], &["access"]),
         ud: some(&[], &["qkey"]),
+        raw: None,
     },
     // A send that fails stops only the send queue, where nobody waits for an answer.
     Rule {
@@ -87,6 +93,7 @@ const RULES: [Rule; 6] = [
         xrc: None,
         uc: some(&[], &["access"]),
         ud: some(&[], &["qkey"]),
+        raw: None,
     },
 ];
 
@@ -97,6 +104,7 @@ impl Rule {
             ServiceType::XRC => self.xrc,
             ServiceType::UC => self.uc,
             ServiceType::UD => self.ud,
+            ServiceType::RAW_ETHERTYPE => self.raw,
             _ => None,
         }
     }

@@ -55,6 +55,7 @@ impl fmt::Display for Explanation {
         let decoded = match self.service {
             ServiceType::UD => wqe::decode_datagram(bytes),
             ServiceType::XRC => wqe::decode_xrc(bytes),
+            ServiceType::RAW_ETHERTYPE => wqe::decode_raw_packet(bytes),
             _ => wqe::decode(bytes),
         };
         match decoded {

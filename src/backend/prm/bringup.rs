@@ -260,6 +260,13 @@ fn set_caps(cmd: &CommandQueue, options: &OpenOptions) -> Result<()> {
     Ok(())
 }
 
+impl Core {
+    /// A group of capabilities that few ask for.
+    pub(super) fn cap_group<L: Layout>(&self, group: CapType) -> Result<L> {
+        parse(&query_cap(&self.cmd, group, true)?)
+    }
+}
+
 impl Caps {
     fn query(cmd: &CommandQueue) -> Result<Self> {
         let general: CmdHcaCap = parse(&query_cap(cmd, CapType::GENERAL, true)?)?;

@@ -19,7 +19,9 @@ mod mw;
 mod pages;
 mod port;
 mod qp;
+mod raw_packet;
 mod regs;
+mod steering;
 mod tables;
 mod uar;
 
@@ -27,8 +29,8 @@ pub use lent::LentQueue;
 pub use uar::Uar;
 
 use super::{
-    AddressVector, AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, GidEntry, Keys, MrParams,
-    PortAttr, QpAttr, QpModify, QpParams, QpParts, SpecialContexts,
+    AddressVector, AsyncEvent, CompChannel, Control, CqParams, CqParts, DeviceAttr, FlowId, FrameMatch,
+    GidEntry, Keys, MrParams, PortAttr, QpAttr, QpModify, QpParams, QpParts, SpecialContexts,
     dma::{DmaRegion, DmaSpace, HostMemory, PageSize},
     pci::PciFunction,
 };
@@ -351,6 +353,14 @@ impl Control for PrmControl {
 
     fn destroy_qp(&self, qpn: Qpn) -> Result<()> {
         qp::destroy(&self.core, qpn)
+    }
+
+    fn create_flow(&self, qpn: Qpn, frames: &FrameMatch) -> Result<FlowId> {
+        self.add_flow(qpn, frames)
+    }
+
+    fn destroy_flow(&self, qpn: Qpn, flow: FlowId) -> Result<()> {
+        self.remove_flow(qpn, flow)
     }
 
     fn create_comp_channel(&self) -> Result<Arc<dyn CompChannel>> {

@@ -5,7 +5,7 @@ use super::{
     Core, PrmControl,
     cmd_queue::{CommandQueue, Lane},
     cq::Layout,
-    lock,
+    lock, raw_packet,
     tables::{QpEntry, take},
 };
 use crate::{
@@ -51,7 +51,7 @@ fn request_bytes(service: ServiceType) -> Result<(u32, u32)> {
         // Control, XRC and remote address.
         ServiceType::XRC => Ok((48, 80)),
         other => Err(Error::invalid(format!(
-            "queue pairs of transport {other}: there are RC, UC, UD and XRC here"
+            "queue pairs of transport {other}: there are RC, UC, UD, XRC and raw packets here"
         ))),
     }
 }
@@ -65,6 +65,9 @@ impl PrmControl {
     }
 
     pub(super) fn make_qp(&self, params: &QpParams) -> Result<QpParts> {
+        if params.service == ServiceType::RAW_ETHERTYPE {
+            return self.make_raw_qp(params);
+        }
         let core = &*self.core;
         self.check_qp(params)?;
         let (request_bytes, atomic_bytes) = request_bytes(params.service)?;
@@ -137,6 +140,7 @@ impl PrmControl {
             max_send_sge: (wqebbs_per_wqe * WQEBB_BYTES - request_bytes) / DATA_SEG_BYTES,
             max_recv_sge: stride / DATA_SEG_BYTES,
             max_inline_data: wqebbs_per_wqe * WQEBB_BYTES - request_bytes - INLINE_HEADER_BYTES,
+            min_header_bytes: 0,
         };
         Ok(QpParts {
             max_send_sge: parts.max_send_sge.min(self.attr.max_send_sge),
@@ -147,6 +151,9 @@ impl PrmControl {
     }
 
     pub(super) fn move_qp(&self, qpn: Qpn, modify: &QpModify) -> Result<()> {
+        if let Ok(qp) = self.core.tables.raw_qp(qpn) {
+            return self.move_raw_qp(&qp, modify);
+        }
         let cmd = &self.core.cmd;
         let qp = self.core.tables.qp(qpn)?;
         let mut context = lock(&qp.context);
@@ -262,6 +269,9 @@ impl PrmControl {
     }
 
     pub(super) fn qp_attr(&self, qpn: Qpn) -> Result<QpAttr> {
+        if let Ok(qp) = self.core.tables.raw_qp(qpn) {
+            return self.raw_qp_attr(&qp);
+        }
         let qp = self.core.tables.qp(qpn)?;
         let context = self.core.cmd.call(&QueryQpIn::request().with_qpn(qpn))?.qpc();
         qp.seen(context.state());
@@ -321,6 +331,9 @@ pub(super) fn create(
 }
 
 pub(super) fn destroy(core: &Core, qpn: Qpn) -> Result<()> {
+    if core.tables.raw_qp(qpn).is_ok() {
+        return raw_packet::destroy(core, qpn);
+    }
     let entry = take(&core.tables.qps, qpn, "queue pair", qpn.get())?;
     let result = end(&core.cmd, &entry, qpn);
     if result.is_err() {

@@ -1,12 +1,18 @@
 //! Objects that exist, and the memory that the device may reach through them.
 #![forbid(unsafe_code)]
 
-use super::{Core, channel::Channel, cq, lock, mr, mw, qp};
+use super::{
+    Core,
+    channel::Channel,
+    cq, lock, mr, mw, qp,
+    raw_packet::{self, RawQp},
+    steering::Steering,
+};
 use crate::{
     Error, Result,
     backend::{UarPage, dma::DmaRegion},
     mlx5::{
-        cmd::{AllocXrcdIn, Command, DeallocPdIn, DeallocUarIn, DeallocXrcdIn},
+        cmd::{AllocXrcdIn, Command, DeallocPdIn, DeallocTransportDomainIn, DeallocUarIn, DeallocXrcdIn},
         context::{QpState, Qpc},
         ids::{Cqn, Eqn, Lkey, Pdn, Qpn, Rkey, UarIndex},
     },
@@ -29,6 +35,11 @@ pub(super) struct Tables {
     mws: Mutex<HashSet<Rkey>>,
     pub(super) cqs: Mutex<HashMap<Cqn, CqEntry>>,
     pub(super) qps: Mutex<HashMap<Qpn, Arc<QpEntry>>>,
+    /// Raw packet queue pairs, by their send queues' numbers, and which frames they get.
+    pub(super) raw_qps: Mutex<HashMap<Qpn, Arc<RawQp>>>,
+    pub(super) steering: Steering,
+    /// Transport domain of all of these, once there is one.
+    transport_domain: Mutex<Option<u32>>,
     /// XRC domain of all initiators, once there is one.
     xrcd: Mutex<Option<u32>>,
     /// Event queue of completion queues without a channel.
@@ -110,6 +121,18 @@ impl Tables {
         }
     }
 
+    pub(super) fn transport_domain(&self, core: &Core) -> Result<u32> {
+        let mut domain = lock(&self.transport_domain);
+        match *domain {
+            Some(number) => Ok(number),
+            None => Ok(*domain.insert(raw_packet::alloc_transport_domain(core)?)),
+        }
+    }
+
+    pub(super) fn raw_qp(&self, qpn: Qpn) -> Result<Arc<RawQp>> {
+        lock(&self.raw_qps).get(&qpn).cloned().ok_or_else(|| unknown("raw packet queue pair", qpn.get()))
+    }
+
     pub(super) fn add_pd(&self, pd: Pdn) {
         lock(&self.pds).insert(pd);
     }
@@ -166,6 +189,12 @@ impl Tables {
                 result = step;
             }
         };
+        let raw_qps: Vec<_> = lock(&self.raw_qps).keys().copied().collect();
+        raw_qps.into_iter().for_each(|qpn| keep_first(raw_packet::destroy(core, qpn)));
+        if let Some(domain) = lock(&self.transport_domain).take() {
+            let input = DeallocTransportDomainIn::request().with_transport_domain(domain);
+            keep_first(core.cmd.call(&input).map(|_| ()));
+        }
         let qps: Vec<_> = lock(&self.qps).keys().copied().collect();
         qps.into_iter().for_each(|qpn| keep_first(qp::destroy(core, qpn)));
         if let Some(xrcd) = lock(&self.xrcd).take() {
@@ -189,6 +218,7 @@ impl Tables {
     /// Lets go of all memory: the function is down, and reaches none of it.
     pub(super) fn clear(&self) {
         lock(&self.qps).clear();
+        lock(&self.raw_qps).clear();
         lock(&self.mrs).clear();
         // Out of the lock: a channel that ends looks at the tables.
         let cqs = std::mem::take(&mut *lock(&self.cqs));

@@ -74,6 +74,12 @@ impl VerbsControl {
             ServiceType::UC => IBV_QPT_UC,
             ServiceType::UD => IBV_QPT_UD,
             ServiceType::XRC => IBV_QPT_XRC_SEND,
+            ServiceType::RAW_ETHERTYPE => {
+                let reason =
+                    "raw packets are not sent through the kernel's verbs here; open the function by VFIO"
+                        .into();
+                return Err(Error::Unsupported { capability: "eth_net_offloads", reason });
+            }
             other => {
                 let text = format!("queue pairs of transport {other}: there are RC, UC, UD and XRC here");
                 return Err(Error::invalid(text));
@@ -212,6 +218,7 @@ impl VerbsControl {
             max_send_sge: cap.max_send_sge,
             max_recv_sge: cap.max_recv_sge,
             max_inline_data: cap.max_inline_data,
+            min_header_bytes: 0,
         })
     }
 
