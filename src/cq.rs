@@ -189,6 +189,11 @@ impl Cq {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn queue_mut(&mut self) -> &mut CompletionQueue {
+        &mut self.queue
+    }
+
     pub(crate) fn object(&self) -> &Arc<Object> {
         &self.object
     }

@@ -23,7 +23,8 @@ use crate::{
     mr::Registration,
     queue::{
         Completion, Lease, LeaseSlice, PostError, PostList, QueueId, Rc, RecvList, RecvQueue, RecvQueueParts,
-        RetireError, Retired, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts, Sge, Transport, Uc, Ud,
+        RetireError, Retired, SendLedgerEntry, SendLimits, SendQueue, SendQueueParts, Sge, Taken, Transport,
+        Uc, Ud,
     },
 };
 use std::sync::Arc;
@@ -430,6 +431,46 @@ impl<T: Transport> Qp<T> {
     pub unsafe fn post_recv_raw(&mut self, wr_id: u64, sges: &[Sge]) -> std::result::Result<(), PostError> {
         // SAFETY: the caller's promise.
         unsafe { self.recv.post_raw(wr_id, sges) }
+    }
+
+    /// Takes the next completion of `cq` if it is a success of this queue pair's sends, and retires its request: the shortest
+    /// way to wait for one completion.
+    ///
+    /// ```no_run
+    /// # use mlx5_direct::{Cq, Qp, queue::Taken};
+    /// # fn f(qp: &mut Qp, cq: &mut Cq) -> Result<u64, Box<dyn std::error::Error>> {
+    /// loop {
+    ///     match qp.take_sent(cq, |retired, _| retired.wr_id) {
+    ///         Taken::Done(wr_id) => return Ok(wr_id),
+    ///         Taken::Nothing => core::hint::spin_loop(),
+    ///         // A failure, or another queue's: it is still there.
+    ///         Taken::Other => {
+    ///             if let Some(wc) = cq.poll().next() {
+    ///                 qp.retire(&wc)?;
+    ///                 wc.status()?;
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn take_sent<R>(
+        &mut self,
+        cq: &mut Cq,
+        read: impl FnOnce(Retired, &Completion<'_>) -> R,
+    ) -> Taken<R> {
+        self.send.take_one(cq.queue_mut(), read)
+    }
+
+    /// As [`take_sent`](Self::take_sent), of a message received.
+    #[inline(always)]
+    pub fn take_received<R>(
+        &mut self,
+        cq: &mut Cq,
+        read: impl FnOnce(Retired, &Completion<'_>) -> R,
+    ) -> Taken<R> {
+        self.recv.take_one(cq.queue_mut(), read)
     }
 
     /// Retires the request that `completion` is of, and of sends all before it: their room is free again.

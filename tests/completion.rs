@@ -6,7 +6,7 @@ use mlx5_direct::{
     Context, Cq, CqAttr, Error, Events, Qp, QpInit,
     backend::{AsyncEvent, CqParams, QpModify},
     mlx5::{context::QpState, eqe::CqErrorSyndrome},
-    queue::{CqeSize, Flags},
+    queue::{CqeSize, Flags, Taken},
 };
 use mlx5_model::Rule;
 use std::{
@@ -133,6 +133,42 @@ fn c4_cq_poll_batch_and_ci_update() {
             done += 1;
         }
         assert!(largest > 1, "batches came");
+    }
+}
+
+#[test]
+fn completions_are_taken_one_by_one() {
+    for options in makes(&["ports=2", "ports=2,bar=trapped"]) {
+        // As large as what can be outstanding, so that each completion has to be given back when it is taken.
+        let mut pair = pair(options, cq(16), 16);
+        write_numbers(&mut pair, 0, 16);
+        let deadline = Instant::now() + DEADLINE;
+        for done in 0..2000 {
+            let wr_id = loop {
+                assert!(Instant::now() < deadline, "{done} done");
+                match pair.a.qp.take_sent(&mut pair.a.cq, |retired, _| retired.wr_id) {
+                    Taken::Done(wr_id) => break wr_id,
+                    Taken::Nothing => thread::yield_now(),
+                    Taken::Other => panic!("{:?}", pair.a.cq.poll().next()),
+                }
+            };
+            assert_eq!(wr_id, done);
+            write_numbers(&mut pair, done + 16, 1);
+        }
+        for wr_id in 2000..2016 {
+            assert_eq!(pair.a.ok().wr_id, wr_id);
+        }
+        // A message received is no success of the sends.
+        pair.b.recv(1, 0..8);
+        pair.a.post(|list, _| list.send(5000, SIGNALED).unwrap().inline(&[7; 8]).unwrap().finish());
+        assert_eq!(pair.a.ok().wr_id, 5000);
+        while !pair.b.cq.is_ready() {
+            assert!(Instant::now() < deadline, "the message has not come");
+        }
+        assert_eq!(pair.b.qp.take_sent(&mut pair.b.cq, |retired, _| retired.wr_id), Taken::Other);
+        let taken = pair.b.qp.take_received(&mut pair.b.cq, |retired, wc| (retired.wr_id, wc.byte_len()));
+        assert_eq!(taken, Taken::Done((1, 8)));
+        assert_eq!(pair.b.qp.take_received(&mut pair.b.cq, |retired, _| retired.wr_id), Taken::Nothing);
     }
 }
 

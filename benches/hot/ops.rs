@@ -5,7 +5,7 @@
 
 use mlx5_direct::{
     mlx5::ids::Lkey,
-    queue::{AddressHandle, CompletionQueue, Flags, PostError, RecvQueue, Remote, SendQueue, Sge, Ud},
+    queue::{AddressHandle, CompletionQueue, Flags, PostError, RecvQueue, Remote, SendQueue, Sge, Taken, Ud},
 };
 
 /// An 8-byte RDMA WRITE, carried inline: the order of a trading system.
@@ -228,10 +228,49 @@ fn poll_sends(cq: &mut CompletionQueue, queue: &mut SendQueue, max: usize) -> u6
     sum
 }
 
+/// Takes one completion of a send, if there is one, and retires it: its `wr_id`, or `u64::MAX` at an error.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_poll_one(cq: &mut CompletionQueue, queue: &mut SendQueue) -> u64 {
+    match queue.take_one(cq, |retired, _| retired.wr_id) {
+        Taken::Done(wr_id) => wr_id,
+        Taken::Nothing => 0,
+        Taken::Other => failed_send(cq, queue),
+    }
+}
+
+/// Takes one completion of a receive, if there is one, and retires it: its `wr_id` and the bytes received.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn hot_poll_recv_one(cq: &mut CompletionQueue, queue: &mut RecvQueue) -> u64 {
+    match queue.take_one(cq, |retired, wc| retired.wr_id + u64::from(wc.byte_len())) {
+        Taken::Done(sum) => sum,
+        Taken::Nothing => 0,
+        Taken::Other => failed_recv(cq, queue),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn failed_send(cq: &mut CompletionQueue, queue: &mut SendQueue) -> u64 {
+    poll_sends(cq, queue, 1)
+}
+
+#[cold]
+#[inline(never)]
+fn failed_recv(cq: &mut CompletionQueue, queue: &mut RecvQueue) -> u64 {
+    poll_recvs(cq, queue, 1)
+}
+
 /// Takes at most `max` completions of receives, retires them, and adds up the bytes received.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub fn hot_poll_recv(cq: &mut CompletionQueue, queue: &mut RecvQueue, max: usize) -> u64 {
+    poll_recvs(cq, queue, max)
+}
+
+#[inline(always)]
+fn poll_recvs(cq: &mut CompletionQueue, queue: &mut RecvQueue, max: usize) -> u64 {
     let mut done = cq.poll();
     let mut sum = 0;
     for _ in 0..max {

@@ -294,7 +294,11 @@ ops! {
         |r| ops::hot_recv(&mut r.recv, 1, SGE).expect("room");
     "post_recv x16" 16 hot_recv_batch_16, |r, _| r.drain_recvs(),
         |r| ops::hot_recv_batch_16(&mut r.recv, 1, &[SGE; 16]).expect("room");
-    "poll 1" 1 hot_poll, |r, calls| r.complete_sends(calls),
+    "poll 1" 1 hot_poll_one, |r, calls| r.complete_sends(calls),
+        |r| assert_eq!(ops::hot_poll_one(&mut r.send_cq, &mut r.send), 1);
+    "poll 1 receive" 1 hot_poll_recv_one, |r, calls| r.complete_recvs(calls),
+        |r| assert_eq!(ops::hot_poll_recv_one(&mut r.recv_cq, &mut r.recv), 65);
+    "poll 1 in a list" 1 hot_poll, |r, calls| r.complete_sends(calls),
         |r| assert_eq!(ops::hot_poll(&mut r.send_cq, &mut r.send, 1), 1);
     "poll 16" 16 hot_poll, |r, calls| r.complete_sends(16 * calls),
         |r| assert_eq!(ops::hot_poll(&mut r.send_cq, &mut r.send, 16), 16);

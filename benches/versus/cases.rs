@@ -66,7 +66,7 @@ fn targets(name: &str) -> Targets {
         "post 17 B message" => Targets { ucx_ratio: Some(1.8), ..Targets::default() },
         "post_recv" => target(3.0, None, 2.2),
         "post_recv x16" => target(1.0, None, 4.0),
-        "poll 1" => target(5.0, Some(45.0), 4.5),
+        "poll 1" | "poll 1 receive" => target(5.0, Some(45.0), 4.5),
         "poll 16" | "poll 16 receives" => target(3.0, Some(45.0), 5.5),
         "poll 16, demoted" => target(10.0, Some(45.0), 5.0),
         "poll empty" => target(1.2, None, 2.6),

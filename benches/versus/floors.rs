@@ -51,7 +51,7 @@ pub fn of(name: &str, floor: &Rc<RefCell<Floor>>) -> Option<Contender> {
         "post SEND x64" => floor!(floor, floor::send_batch::<64>, |_f, _| (), |f| floor::send_batch::<64>(f)),
         "post_recv" => floor!(floor, floor::recv, |_f, _| (), |f| floor::recv(f)),
         "post_recv x16" => floor!(floor, floor::recv_batch_16, |_f, _| (), |f| floor::recv_batch_16(f)),
-        "poll 1" => {
+        "poll 1" | "poll 1 receive" | "poll 1 in a list" => {
             floor!(floor, floor::poll, |f, n| f.complete(n), |f| _ = black_box(floor::poll(f, black_box(1))))
         }
         "poll empty" => {

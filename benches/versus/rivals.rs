@@ -137,7 +137,7 @@ pub fn of(name: &str, rival: &Rival) -> Vec<Contender> {
             },
             |t| ops::post_recv_batch(t, 1, black_box(&SGES[..16]))
         )],
-        "poll 1" => vec![
+        "poll 1" | "poll 1 in a list" => vec![
             rival!(rival, 0, ops::poll_cq, |t, calls| t.complete_sends(calls), |t| assert_eq!(
                 t.poll_sends(1),
                 1
@@ -179,6 +179,11 @@ pub fn of(name: &str, rival: &Rival) -> Vec<Contender> {
         "poll 16 receives" => {
             vec![rival!(rival, 0, ops::poll_cq_recvs, |t, calls| t.complete_recvs(16 * calls), |t| {
                 assert_eq!(t.poll_recvs(16), 16 * 65);
+            })]
+        }
+        "poll 1 receive" => {
+            vec![rival!(rival, 0, ops::poll_cq_recvs, |t, calls| t.complete_recvs(calls), |t| {
+                assert_eq!(t.poll_recvs(1), 65);
             })]
         }
         "poll empty" => vec![

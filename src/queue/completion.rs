@@ -21,19 +21,22 @@ pub struct Completion<'p> {
     poll: PhantomData<&'p ()>,
 }
 
-/// The last byte of a CQE without its owner bit: opcode in `[6:3]`, format in `[2:1]`, solicited event in `[0]`.
+/// The last byte of a CQE: in `[7]` whether the owner is not the lap's, opcode in `[6:3]`, format in `[2:1]`, solicited event in `[0]`.
 #[derive(Clone, Copy)]
 pub(super) struct Kind(u8);
 
 impl Kind {
-    /// Reads `op_own` of a slot. `lap` is 0x80 in odd laps of the ring, else 0.
-    ///
-    /// `None` if the slot is the device's: the owner bit is not the lap's parity, or the opcode is INVALID. The
-    /// owner bit becomes the uppermost, so that one comparison tells both.
+    /// Of the `op_own` of a slot. `lap` is 0x80 in odd laps of the ring, else 0.
     #[inline(always)]
-    pub(super) fn read(op_own: u8, lap: u8) -> Option<Self> {
-        let kind = op_own.rotate_right(1) ^ lap;
-        (kind < CqeOpcode::INVALID.0 << 3).then_some(Self(kind))
+    pub(super) const fn of(op_own: u8, lap: u8) -> Self {
+        Self(op_own.rotate_right(1) ^ lap)
+    }
+
+    /// Whether the device has written the slot: the owner bit is the lap's parity, and the opcode not INVALID. The owner bit
+    /// is uppermost, so that one comparison tells both.
+    #[inline(always)]
+    pub(super) const fn is_written(self) -> bool {
+        self.0 < CqeOpcode::INVALID.0 << 3
     }
 
     #[inline(always)]
@@ -48,13 +51,13 @@ impl Kind {
 
     /// A receive request that is done, and nothing besides: opcodes 1 to 4, format 0.
     #[inline(always)]
-    const fn is_plain_recv(self) -> bool {
+    pub(super) const fn is_plain_recv(self) -> bool {
         self.0.wrapping_sub(1 << 3) < 4 << 3 && self.0 & 6 == 0
     }
 
     /// A send request that is done, and nothing besides.
     #[inline(always)]
-    const fn is_plain_send(self) -> bool {
+    pub(super) const fn is_plain_send(self) -> bool {
         self.0 & !1 == 0
     }
 }

@@ -34,7 +34,7 @@ pub use completion::{Completion, CompletionError};
 pub use datagram::{AddressHandle, Grh, Source};
 pub use error::{PostError, RetireError};
 pub use lease::{Lease, LeaseSlice, QueueId};
-pub use poll::{CompletionQueue, CompletionQueueParts, CqeSize, Poll};
+pub use poll::{CompletionQueue, CompletionQueueParts, CqeSize, Poll, Taken};
 pub use post_list::PostList;
 pub use raw_packet::Checksums;
 pub use recv::{MAX_RECV_WQE_BYTES, RecvList, RecvQueue, RecvQueueParts, RecvRequest};

@@ -66,6 +66,39 @@ struct Slot {
     lap: u8,
 }
 
+impl Slot {
+    /// What is in it now.
+    #[inline(always)]
+    fn kind(self) -> Kind {
+        // SAFETY: in the ring. Volatile: the device writes it.
+        Kind::of(unsafe { self.op_own.read_volatile() }, self.lap)
+    }
+
+    /// The CQE in it, which was read as `kind`.
+    ///
+    /// # Safety
+    /// The device has written it, and it is not given back before `'p` ends.
+    #[inline(always)]
+    unsafe fn completion<'p>(self, kind: Kind) -> Completion<'p> {
+        // The device writes the last byte last: what was before it in the CQE is there now.
+        after_owner_test();
+        // SAFETY: the CQE that ends there, and the caller's promise.
+        unsafe { Completion::new(self.op_own.sub(OP_OWN_OFFSET), kind) }
+    }
+}
+
+/// What a queue pair found when it asked a completion queue for its next completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken<R> {
+    /// A success of its own: the request is retired, and the CQE's slot given back.
+    Done(R),
+    /// No completion is there.
+    Nothing,
+    /// Something else, which is still there: a failure, or a completion of another queue. [`CompletionQueue::poll`]
+    /// gives it.
+    Other,
+}
+
 // SAFETY: ring and records are this queue's alone by the contract of the constructors.
 unsafe impl Send for CompletionQueue {}
 
@@ -158,12 +191,37 @@ impl CompletionQueue {
     /// The CQE in a slot that was not given back, if the device has written it.
     #[inline(always)]
     fn read(&self, slot: Slot) -> Option<Completion<'_>> {
-        // SAFETY: in the ring. Volatile: the device writes it.
-        let kind = Kind::read(unsafe { slot.op_own.read_volatile() }, slot.lap)?;
-        // The device writes the last byte last: what was before it in the CQE is there now.
-        after_owner_test();
-        // SAFETY: the CQE that ends there, which the device has given to software.
-        Some(unsafe { Completion::new(slot.op_own.sub(OP_OWN_OFFSET), kind) })
+        let kind = slot.kind();
+        // SAFETY: the device has written it, and it was not given back.
+        kind.is_written().then(|| unsafe { slot.completion(kind) })
+    }
+
+    /// Takes the next completion, if it is of the `expected` kind and `retire` knows its request.
+    #[inline(always)]
+    pub(super) fn take_one<R>(
+        &mut self,
+        expected: impl FnOnce(Kind) -> bool,
+        retire: impl FnOnce(Completion<'_>) -> Option<R>,
+    ) -> Taken<R> {
+        let slot = self.next;
+        let kind = slot.kind();
+        if !expected(kind) {
+            return if kind.is_written() { Taken::Other } else { Taken::Nothing };
+        }
+        // SAFETY: the device has written it, since it is of a kind that is expected, and it was not given back.
+        let Some(taken) = retire(unsafe { slot.completion(kind) }) else { return Taken::Other };
+        self.give_back(self.after(slot), 1);
+        Taken::Done(taken)
+    }
+
+    /// `n_taken` slots before `next` are the device's again.
+    #[inline(always)]
+    fn give_back(&mut self, next: Slot, n_taken: u32) {
+        self.next = next;
+        self.ci = self.ci.wrapping_add(n_taken);
+        // The device may write a slot again once its index is published: all reading is done.
+        before_consumer_index();
+        self.consumer_index.write(self.ci & 0xff_ffff);
     }
 
     /// Takes out the completions of one queue pair that were not taken yet, and says how many. All others stay,
@@ -191,10 +249,8 @@ impl CompletionQueue {
             }
         }
         let n_taken = to.wrapping_sub(self.ci);
-        // Nothing, or slots that no survivor lies in: they are the device's again.
-        (self.ci, self.next) = (to, self.slot(to));
-        before_consumer_index();
-        self.consumer_index.write(to & 0xff_ffff);
+        // Nothing, or slots that no survivor lies in.
+        self.give_back(self.slot(to), n_taken);
         n_taken
     }
 
@@ -276,11 +332,7 @@ impl Drop for Poll<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.n_taken != 0 {
-            self.queue.next = self.next;
-            self.queue.ci = self.queue.ci.wrapping_add(self.n_taken);
-            // The device may write a slot again once its index is published: all reading is done.
-            before_consumer_index();
-            self.queue.consumer_index.write(self.queue.ci & 0xff_ffff);
+            self.queue.give_back(self.next, self.n_taken);
         }
     }
 }

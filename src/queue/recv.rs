@@ -1,8 +1,10 @@
 //! The receive queue: a ring of scatter lists, retired in the order in which they were posted.
 
 use super::{
-    Completion, Lease, LeaseSlice, PostError, QueueId, RetireError, Retired, Sge, completion::Owner,
-    segment::store, send::other_queue,
+    Completion, CompletionQueue, Lease, LeaseSlice, PostError, QueueId, RetireError, Retired, Sge, Taken,
+    completion::{Kind, Owner},
+    segment::store,
+    send::other_queue,
 };
 use crate::{
     doorbell::{DoorbellRecord, before_doorbell_record},
@@ -195,6 +197,19 @@ impl RecvQueue {
             return self.retire_unusual(*completion);
         }
         self.take(*completion)
+    }
+
+    /// Takes the next completion of `cq` if it is a success of this queue, retires its request, and gives what `read` makes of
+    /// both: see [`SendQueue::take_one`](super::SendQueue::take_one).
+    #[inline(always)]
+    pub fn take_one<R>(
+        &mut self,
+        cq: &mut CompletionQueue,
+        read: impl FnOnce(Retired, &Completion<'_>) -> R,
+    ) -> Taken<R> {
+        cq.take_one(Kind::is_plain_recv, |completion| {
+            self.take(completion).ok().map(|retired| read(retired, &completion))
+        })
     }
 
     /// As [`retire`](Self::retire), for completions that are no plain successes.
