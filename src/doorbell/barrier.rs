@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`before_doorbell_record`] | compiler | `dmb oshst` |
 //! | [`before_doorbell`] | `sfence` if write-combining, else compiler | `dmb oshst` |
-//! | [`flush_write_combining`] | `sfence` if write-combining, else compiler | `dsb st` if write-combining, else compiler |
+//! | [`flush_write_combining`] | `sfence` if write-combining | `dsb st` if write-combining |
 //! | [`after_owner_test`] | compiler | `dmb oshld` |
 //! | [`before_consumer_index`] | compiler | `dmb oshld` |
 //!
@@ -16,6 +16,8 @@ compile_error!(
     "mlx5-direct knows the barriers of x86-64 and aarch64 only: add them in src/doorbell/barrier.rs"
 );
 
+#[cfg(test)]
+use super::explore::{Barrier, note};
 use core::arch::asm;
 
 /// Keeps the compiler from moving memory accesses, and the processor not at all.
@@ -30,6 +32,8 @@ fn compiler_only() {
 /// The device reads the record, then the elements. x86 keeps stores to write-back memory in order.
 #[inline(always)]
 pub fn before_doorbell_record() {
+    #[cfg(test)]
+    note(Barrier::BeforeDoorbellRecord);
     #[cfg(target_arch = "x86_64")]
     compiler_only();
     #[cfg(target_arch = "aarch64")]
@@ -45,6 +49,8 @@ pub fn before_doorbell_record() {
 /// these alone need the `sfence`.
 #[inline(always)]
 pub fn before_doorbell(write_combining: bool) {
+    #[cfg(test)]
+    note(Barrier::BeforeDoorbell { write_combining });
     #[cfg(target_arch = "x86_64")]
     if write_combining {
         // SAFETY: a barrier has no other effect.
@@ -66,6 +72,8 @@ pub fn before_doorbell(write_combining: bool) {
 /// needs no flush.
 #[inline(always)]
 pub fn flush_write_combining(write_combining: bool) {
+    #[cfg(test)]
+    note(Barrier::FlushWriteCombining { write_combining });
     if write_combining {
         // SAFETY: a barrier has no other effect.
         unsafe {
@@ -74,8 +82,6 @@ pub fn flush_write_combining(write_combining: bool) {
             #[cfg(target_arch = "aarch64")]
             asm!("dsb st", options(nostack, preserves_flags));
         }
-    } else {
-        compiler_only();
     }
 }
 
@@ -85,6 +91,8 @@ pub fn flush_write_combining(write_combining: bool) {
 /// successive elements cannot overlap.
 #[inline(always)]
 pub fn after_owner_test() {
+    #[cfg(test)]
+    note(Barrier::AfterOwnerTest);
     #[cfg(target_arch = "x86_64")]
     compiler_only();
     #[cfg(target_arch = "aarch64")]
@@ -99,6 +107,8 @@ pub fn after_owner_test() {
 /// x86 never moves a store before an earlier load.
 #[inline(always)]
 pub fn before_consumer_index() {
+    #[cfg(test)]
+    note(Barrier::BeforeConsumerIndex);
     #[cfg(target_arch = "x86_64")]
     compiler_only();
     #[cfg(target_arch = "aarch64")]

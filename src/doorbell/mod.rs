@@ -5,6 +5,8 @@
 //! argues each barrier with the steps of both sides.
 
 mod barrier;
+#[cfg(test)]
+pub(crate) mod explore;
 mod record;
 mod uar;
 

@@ -1,17 +1,15 @@
 //! UAR pages and the registers in them: where doorbells are rung.
 
-use super::{before_consumer_index, before_doorbell, flush_write_combining};
+use super::{before_doorbell, flush_write_combining};
 use crate::mlx5::{
-    be::{Be32, Be64},
-    uar::{
-        BF_OFFSET, BFREGS_PER_UAR, CQ_DOORBELL, CqDoorbell, EQ_DOORBELL_ARM, EQ_DOORBELL_NOARM, EqDoorbell,
-    },
+    be::Be64,
+    uar::{BF_OFFSET, BFREGS_PER_UAR, CQ_DOORBELL, CqDoorbell},
 };
 use crate::wqe::WQEBB_BYTES;
 use core::ptr::NonNull;
 use volatile_register::WO;
 
-/// A mapped UAR page: the doorbells of completion and event queues.
+/// A mapped UAR page: the doorbells of completion queues.
 ///
 /// Each doorbell is one store of one word, so that a page may be used from several threads.
 #[derive(Debug, Clone, Copy)]
@@ -43,19 +41,6 @@ impl UarPage {
         let value = Be64::from_raw(u64::from_ne_bytes(doorbell.to_bytes()));
         // SAFETY: within the page by the contract of `new`; aligned, being 0x20 of it.
         unsafe { self.base.add(CQ_DOORBELL).cast::<WO<Be64>>().as_ref().write(value) };
-        flush_write_combining(self.write_combining);
-    }
-
-    /// Publishes an event queue's consumer index, and arms the queue if `arm`.
-    #[inline]
-    pub fn update_eq(&self, doorbell: EqDoorbell, arm: bool) {
-        // The device may write the slots again once it knows the index: all reading is done.
-        before_consumer_index();
-        before_doorbell(self.write_combining);
-        let value = Be32::from_raw(u32::from_ne_bytes(doorbell.to_bytes()));
-        let offset = if arm { EQ_DOORBELL_ARM } else { EQ_DOORBELL_NOARM };
-        // SAFETY: within the page by the contract of `new`; aligned, being 0x40 or 0x48 of it.
-        unsafe { self.base.add(offset).cast::<WO<Be32>>().as_ref().write(value) };
         flush_write_combining(self.write_combining);
     }
 

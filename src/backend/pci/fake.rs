@@ -2,6 +2,7 @@
 //! and when, is the test's to say.
 
 use super::{BarMapping, PciFunction};
+use crate::doorbell::{before_doorbell, explore::rung};
 use crate::mlx5::{
     cmd::{
         CmdEntry, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer, MboxOut,
@@ -105,6 +106,11 @@ impl FakeFunction {
     }
 
     /// Mappings that are alive.
+    /// Where the device's address `iova` is in this process.
+    pub(crate) fn memory_at(&self, iova: u64) -> NonNull<u8> {
+        NonNull::new(self.state().at(iova, 1)).expect("mapped memory")
+    }
+
     pub(crate) fn n_mappings(&self) -> usize {
         self.state().memory.len()
     }
@@ -242,6 +248,9 @@ impl PciFunction for FakeFunction {
     }
 
     fn bar_write32(&self, offset: u64, value: u32) {
+        // As VFIO's.
+        before_doorbell(false);
+        rung("register", value);
         let mut state = self.state();
         if offset != 0x18 {
             state.registers.insert(offset, value);

@@ -8,6 +8,7 @@ use crate::{
         dma::{DmaRegion, PAGE_BYTES},
         pci::PciFunction,
     },
+    doorbell::before_consumer_index,
     mlx5::{
         cmd::{Command, CreateEqIn, DestroyEqIn},
         context::Eqc,
@@ -112,6 +113,8 @@ impl EventQueue {
 
     fn tell(&mut self, register: usize) {
         self.untold = 0;
+        // The device may write the slots again once it knows the index: all reading is done.
+        before_consumer_index();
         let doorbell = EqDoorbell::new().with_eqn(self.eqn).with_consumer_index(self.ci);
         let word = u32::from_be_bytes(doorbell.to_bytes());
         self.function.bar_write32(self.doorbells + register as u64, word);
@@ -129,5 +132,49 @@ impl EventQueue {
     /// Its memory, when the device cannot be asked any more.
     pub(super) fn into_memory(self) -> DmaRegion {
         self.ring
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        backend::{dma::DmaSpace, pci::fake::FakeFunction},
+        doorbell::explore::{
+            Barrier, FIELDS, Machine, OWNER, Recorder, Step, UNCACHED, Writer, assert_held, loaded,
+        },
+    };
+
+    /// Two events in a ring of one, each told before the next comes.
+    fn steps_of_two_events() -> Vec<Step> {
+        let function: Arc<dyn PciFunction> = Arc::new(FakeFunction::new());
+        let ring = DmaSpace::new(Arc::clone(&function)).alloc(PAGE_BYTES, PAGE_BYTES).unwrap();
+        let (eqn, doorbells) = (Eqn::new(3), PAGE_BYTES as u64);
+        let mut queue = EventQueue { function, eqn, ring, log_size: 0, doorbells, ci: 0, untold: 0 };
+        let recorder = Recorder::start(vec![], &[(OWNER, 1), (OWNER, 2)]);
+        for lap in 0..2 {
+            queue.ring.memory().write(0, Eqe::new().with_owner(lap == 1).as_bytes());
+            queue.next().expect("just written");
+            loaded(FIELDS);
+            queue.arm();
+        }
+        recorder.end()
+    }
+
+    #[test]
+    fn events_are_read_once_they_are_new_and_before_they_are_given_back() {
+        assert_held(
+            "events",
+            &UNCACHED,
+            |_| steps_of_two_events(),
+            &Writer::new(2, None),
+            |machine| {
+                match machine {
+                    // A barrier to the compiler is enough, and the doorbell's is one.
+                    Machine::X86(_) => vec![Barrier::AfterOwnerTest],
+                    Machine::Aarch64(_) => vec![Barrier::AfterOwnerTest, Barrier::BeforeConsumerIndex],
+                }
+            },
+        );
     }
 }

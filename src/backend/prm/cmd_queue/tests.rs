@@ -1,5 +1,11 @@
 use super::*;
-use crate::backend::pci::fake::{Answer, FakeFunction};
+use crate::{
+    backend::pci::fake::{Answer, FakeFunction},
+    doorbell::explore::{
+        Barrier, Commander, DEVICE, DONE, DOORBELL, ENTRY, MAILBOX, OUTPUT, OWNERSHIP, RECORD_FIRST,
+        Recorder, Step, UNCACHED, Watch, assert_held,
+    },
+};
 
 const NOP: CmdOpcode = CmdOpcode::NOP;
 const SECOND: Duration = Duration::from_secs(1);
@@ -300,4 +306,43 @@ fn a_foreign_interface_is_refused() {
         let text = CommandQueue::new(function, dma, health, SECOND).unwrap_err().to_string();
         assert!(text.contains(rule), "{text}");
     }
+}
+
+/// What a command does to memory and to the register, and what it looks at.
+fn steps_of_a_command() -> Vec<Step> {
+    let (fake, queue) = queue(10 * SECOND);
+    // The mailboxes are made by the first.
+    echo(&queue, Lane::Regular, 64, 64, 1).unwrap();
+    let memory = lock(&queue.memory).clone().unwrap();
+    let mut entry = CmdEntry::new().to_bytes();
+    memory.entries.memory().read(0, &mut entry);
+    let at = fake.memory_at(memory.entries.address_of(0));
+    let mailbox = fake.memory_at(CmdEntry::from_bytes(entry).input_mailbox_ptr());
+    let watch = |cell, at, len_bytes, value| Watch { cell, at, len_bytes, value, is_register: false };
+    let ownership = fake.memory_at(memory.entries.address_of(STATUS_OFFSET));
+    let watches = vec![
+        // Inputs by their 9th and 17th byte, which tell the second command from the first.
+        watch(ENTRY, at, 32, |entry| (entry[16 + 8] == 8 * 7 + 2).into()),
+        watch(MAILBOX, mailbox, 16, |data| (data[0] == 16 * 7 + 2).into()),
+        watch(OWNERSHIP, ownership, 4, |word| if word[3] & 1 != 0 { DEVICE } else { DONE }),
+    ];
+    let recorder = Recorder::start(watches, &[(OWNERSHIP, DONE)]);
+    echo(&queue, Lane::Regular, 64, 64, 2).unwrap();
+    let mut steps = recorder.end();
+    // That is the device's: it answers on this thread.
+    steps.retain(|step| *step != Step::Store { cell: OWNERSHIP, value: DONE });
+    let test = steps.iter().position(|step| *step == Step::Barrier(Barrier::AfterOwnerTest)).unwrap();
+    steps.insert(test + 1, Step::Load { cell: OUTPUT, only_if: None });
+    steps
+}
+
+#[test]
+fn commands_are_whole_before_they_are_rung_and_answers_before_they_are_read() {
+    assert_held(
+        "commands",
+        &UNCACHED,
+        |_| steps_of_a_command(),
+        &Commander::new(),
+        |_| vec![RECORD_FIRST, DOORBELL, Barrier::AfterOwnerTest],
+    );
 }
