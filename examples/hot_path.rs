@@ -3,6 +3,8 @@
 //!
 //! `objdump -d --no-show-raw-insn target/release/examples/hot_path | less +/hot_write_inline_8`
 
+#[path = "../benches/hot/many.rs"]
+mod many;
 #[path = "../benches/hot/ops.rs"]
 mod ops;
 #[path = "../benches/hot/rig.rs"]
@@ -25,6 +27,23 @@ fn main() {
                 println!("{}: {} {instructions} {sfences} {load_fences} {locks}", op.name, op.n);
             }
             None => println!("{}: not counted, the system does not allow tracing", op.name),
+        }
+    }
+    for (name, n) in [("poll 16 of 16 QPs", 16), ("poll 16 of 10000 QPs", 10_000)] {
+        let mut many = many::Many::new(n);
+        for _ in 0..2 {
+            many.complete();
+            assert_eq!(many.poll(), u64::from(many::BATCH));
+        }
+        many.complete();
+        match step::count(many::hot_poll_many as *const () as usize, || {
+            assert_eq!(many.poll(), u64::from(many::BATCH))
+        }) {
+            Some(c) => {
+                let step::Count { instructions, sfences, load_fences, locks } = c;
+                println!("{name}: {} {instructions} {sfences} {load_fences} {locks}", many::BATCH);
+            }
+            None => println!("{name}: not counted, the system does not allow tracing"),
         }
     }
 }

@@ -310,6 +310,7 @@ impl<T: Transport> Qp<T> {
             QpState::RST => {
                 self.send.reset();
                 self.recv.reset();
+                self.psn = self.psn.plus(connect::PSN_STEP);
             }
             QpState::INIT | QpState::RTR => self.open(false),
             // In ERR and SQER all that is posted comes back flushed.
@@ -339,7 +340,7 @@ impl<T: Transport> Qp<T> {
     }
 
     /// What a peer has to know to [connect](Qp::connect) to this queue pair, or to send it datagrams, over `port`, at an entry of its GID
-    /// table or at the [usual one](Context::usual_gid_index).
+    /// table or at the [usual one](Context::usual_gid_index). After a move to RST ask anew: the PSN is another.
     pub fn address(&self, port: u8, gid_index: impl Into<Option<u8>>) -> Result<QpAddress> {
         let ctx = self.object.context();
         let attr = ctx.port(port)?;

@@ -33,6 +33,31 @@ fn say([a, b]: &mut [Side; 2]) {
     assert_eq!(b.bytes(0, 13), b"over the wire");
 }
 
+/// Entries that are set by command, of both versions of RoCE and on a VLAN, carry traffic.
+#[test]
+fn l11_roce_address_set_and_use() {
+    needs!(Need::Prm, Need::Model);
+    let gid = |at: usize| [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 + at as u8];
+    for (gid_type, vlan) in [
+        (GidType::RoceV1, None),
+        (GidType::RoceV2, None),
+        (GidType::RoceV1, Some(7)),
+        (GidType::RoceV2, Some(4094)),
+    ] {
+        let mut sides = sides();
+        for (at, side) in sides.iter().enumerate() {
+            let mac = side.ctx.port(1).unwrap().mac;
+            let entry = GidEntry { gid: gid(at), gid_type, mac, vlan };
+            side.ctx.set_gid(1, 5, Some(&entry)).unwrap();
+            assert_eq!(side.ctx.gid(1, 5).unwrap(), entry);
+        }
+        let how = Connection { gid_index: Some(5), ..Connection::default() };
+        connect(&mut sides, [&how, &how]);
+        say(&mut sides);
+        sides[0].card.assert_clean();
+    }
+}
+
 #[test]
 fn traffic_between_ip_addresses_that_the_user_set() {
     needs!(Need::Prm);

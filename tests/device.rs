@@ -15,10 +15,10 @@ use mlx5_direct::{
         caps::CmdHcaCap,
         cmd::{CapType, CmdOpcode, QueryHcaCapIn, QueryHcaCapOut},
         context::QpState,
-        init_segment::HealthSyndrome,
+        init_segment::{HealthSyndrome, NicInterface},
     },
 };
-use mlx5_model::{Model, trace::Kind};
+use mlx5_model::trace::Kind;
 use std::{
     collections::HashSet,
     sync::{Arc, Barrier},
@@ -300,22 +300,18 @@ fn assert_gone(ctx: &Context, side: &mut Side, gone: impl Fn(&Gone) -> bool) {
 }
 
 /// A death, its undoing, and how it is told.
-type Death = (fn(&Model), fn(&Model), fn(&Gone) -> bool);
+type Death = (&'static str, &'static str, fn(&Gone) -> bool);
 
 #[test]
 fn k7_fatal_device_error() {
     needs!(Need::Model);
-    let deaths: [Death; 2] = [
-        (
-            |model| model.inject(&"@0 health FW_ERR".parse().unwrap()),
-            |_| (),
-            |gone| matches!(gone, Gone::Firmware { syndrome, .. } if *syndrome == HealthSyndrome::FW_ERR),
-        ),
-        (
-            |model| model.inject(&"@0 gone".parse().unwrap()),
-            |model| model.inject(&"@0 back".parse().unwrap()),
-            |gone| *gone == Gone::Pci,
-        ),
+    let of_firmware: fn(&Gone) -> bool =
+        |gone| matches!(gone, Gone::Firmware { syndrome, .. } if *syndrome == HealthSyndrome::FW_ERR);
+    let deaths: [Death; 4] = [
+        ("@0 health FW_ERR", "", of_firmware),
+        ("@0 gone", "@0 back", |gone| *gone == Gone::Pci),
+        ("@0 hang", "", |gone| matches!(gone, Gone::HealthCounter { .. })),
+        ("@0 reset", "", |gone| *gone == Gone::NicInterface(NicInterface::DISABLED)),
     ];
     for (kill, mend, gone) in deaths {
         let card = card("ports=1");
@@ -336,7 +332,7 @@ fn k7_fatal_device_error() {
         asleep.wait();
         thread::sleep(Duration::from_millis(50));
         let died = Instant::now();
-        kill(card.model());
+        card.model().inject(&kill.parse().unwrap());
         // Told without being asked, to those who wait for events and those who wait for completions.
         let told = event(&ctx);
         assert!(matches!(told, AsyncEvent::DeviceFatal(why) if gone(&why)), "{told:?}");
@@ -351,7 +347,7 @@ fn k7_fatal_device_error() {
         assert!(start.elapsed() < SOON, "took down in {:?}", start.elapsed());
         drop(closed);
         // It can be opened again: after a reset it is as new.
-        mend(card.model());
+        card.model().inject(&mend.parse().unwrap());
         let ctx = Context::open(function, OpenOptions { reset: true, ..options }).unwrap();
         ctx.health().unwrap();
         let mut side = looped(&card, &ctx, &Setup::default());
@@ -380,6 +376,15 @@ fn l7_command_delivery_and_status_errors() {
         );
         let text = error.to_string();
         assert!(text.contains("ALLOC_PD") && text.contains(&format!("0xabcd00{status:02x}")), "{text}");
+    }
+    // And so does every status of the delivery, which firmware has no part in.
+    for status in 1..0x80u8 {
+        card.model().inject(&format!("command ALLOC_PD 1 undelivered 0x{status:x}").parse().unwrap());
+        let error = ctx.alloc_pd().unwrap_err();
+        let Error::Delivery { opcode, status: told } = &error else { panic!("{error}") };
+        assert_eq!((*opcode, told.0), (CmdOpcode::ALLOC_PD, status));
+        let named = told.name().is_none_or(|name| error.to_string().contains(name));
+        assert!(named && error.to_string().contains("ALLOC_PD"), "{error}");
     }
     // And nothing has stayed behind.
     ctx.alloc_pd().unwrap().dealloc().map_err(|(_, error)| error).unwrap();

@@ -436,6 +436,9 @@ fn mr_wrong_pd(options: &str) {
 #[test]
 fn b8_mr_reg_dereg_1e6_in_thousands_on_the_card() {
     needs!(Need::Prm);
+    // `MLX5_CYCLES=1000000 cargo test --release --test memory b8_` is the whole case, alone in its process.
+    let cycles = std::env::var("MLX5_CYCLES").ok().map(|n| n.parse::<usize>().expect("MLX5_CYCLES"));
+    let n_cycles = cycles.unwrap_or(5000);
     let card = card("ports=1");
     let control = PrmControl::open(card.function(0), &OpenOptions::default()).unwrap();
     let pd = Context::on(control.clone()).alloc_pd().unwrap();
@@ -443,7 +446,8 @@ fn b8_mr_reg_dereg_1e6_in_thousands_on_the_card() {
     let lent = Lent::new(1 << 20);
     let mut keys = HashSet::new();
     let mut held = Vec::new();
-    for round in 0..5000usize {
+    let before = support::belongings();
+    for round in 0..n_cycles {
         // Odd sizes from odd places; up to eight live at once, and end in another order than they began.
         let (offset, len) = (round * 977 % 70_001, 1 + round * 7919 % 900_007);
         // SAFETY: the memory outlives the registrations, and no request uses it.
@@ -454,8 +458,13 @@ fn b8_mr_reg_dereg_1e6_in_thousands_on_the_card() {
             held.swap_remove(round % 8);
         }
     }
-    assert!(keys.len() > 256, "keys are not used again at once: {} of 5000", keys.len());
-    drop(held);
+    assert!(keys.len() > 256, "keys are not used again at once: {} of {n_cycles}", keys.len());
+    drop((held, keys));
+    if cycles.is_some() {
+        let after = support::belongings();
+        assert_eq!(after.descriptors, before.descriptors);
+        assert!(after.n_mappings <= before.n_mappings + 50, "mappings: {before:?}, then {after:?}");
+    }
     assert_eq!((control.free_iova_bytes(), card.n_dma_mappings()), (free, mapped));
     card.assert_clean();
 }

@@ -61,6 +61,36 @@ fn complete(model: &Model, sides: &mut [Side; 2], n: usize) -> Vec<(usize, u64)>
     panic!("{} of {n} completions", done.len());
 }
 
+/// PSNs that jump, with an ICRC that is right, and receives that seem not to be there: the requester is told, and repairs it.
+#[test]
+fn e14_psn_and_ack_rules_of_gaps_and_missing_receives() {
+    let model = Model::new("ports=2,drive=step".parse().unwrap()).unwrap();
+    let contexts =
+        [0, 1].map(|port| Context::open(model.function(port).unwrap(), OpenOptions::default()).unwrap());
+    let mut sides = [side(&contexts[0]), side(&contexts[1])];
+    let connection = Connection { timeout: 6, ..Connection::default() };
+    let addresses = [0, 1].map(|n: usize| sides[n].qp.address(1, connection.gid_index).unwrap());
+    for (n, side) in sides.iter_mut().enumerate() {
+        side.qp.connect(&addresses[1 - n], &connection).unwrap();
+    }
+    model.inject(
+        &"seed 2\n@0 packet 10% psn +5\n@0 packet 5% psn +1\n@1 receive 30% missing".parse().unwrap(),
+    );
+    for round in 0..300u64 {
+        let [near, far] = &mut sides;
+        near.mr.store_u64(0, round);
+        far.qp.post_recv(round, &[far.lease.slice(0..8)]).unwrap();
+        let mut list = near.qp.post_list();
+        list.send(round, Flags::SIGNALED).unwrap().local(near.lease, 0..8).unwrap().finish();
+        list.ring();
+        let done = complete(&model, &mut sides, 2);
+        assert!(done.contains(&(0, round)) && done.contains(&(1, round)), "{done:?}");
+        assert_eq!(sides[1].mr.load_u64(0), round);
+    }
+    assert!(model.faults_done().faults.len() > 100);
+    model.assert_clean();
+}
+
 /// What becomes of packets: of 13 in a hundred, something.
 const WEATHER: &str = "packet 3% drop
 packet 3% duplicate 2

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// Groups whose *must* cases on the model are this crate's first acceptance.
-const GROUPS: &str = "ABCDEGH";
+const GROUPS: &str = "ABCDEGHKL";
 
 /// A line of `cases.csv`: id, name, where, priority. The sentence in between may hold quoted commas.
 fn cases() -> Vec<(String, String, String, String)> {

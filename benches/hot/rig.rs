@@ -197,7 +197,7 @@ fn responder_cqe(wqe_counter: u16) -> [u8; CQE_BYTES] {
 
 /// # Safety
 /// As [`CompletionQueue::new`]: `uar` stays mapped.
-unsafe fn completion_queue(uar: UarPage) -> (CompletionQueue, Producer) {
+pub unsafe fn completion_queue(uar: UarPage) -> (CompletionQueue, Producer) {
     let (ring, words) = (memory(CQE_BYTES << LOG_SIZE), memory(8));
     // SAFETY: memory that lives for ever, given to one queue.
     let queue = unsafe {

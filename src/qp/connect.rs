@@ -9,6 +9,9 @@ use crate::{
     queue::Paired,
 };
 
+/// From one connection of a queue pair to its next: a packet that comes late is of PSNs long past, and is passed over.
+pub(super) const PSN_STEP: u32 = 0x10_1001;
+
 /// How two queue pairs are connected. What says RC concerns reliable connections, an XRC initiator's too, and is passed over
 /// by others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -243,6 +243,31 @@ pub fn looped(card: &Card, ctx: &Context, setup: &Setup) -> Side {
     side
 }
 
+/// What a process has.
+#[derive(Debug)]
+pub struct Belongings {
+    /// Open descriptors.
+    pub descriptors: std::collections::BTreeSet<String>,
+    /// Mappings. Anonymous memory is the allocator's business too; but the device's pages are unmapped one by one, and a
+    /// thousand of them left behind would show.
+    pub n_mappings: usize,
+    pub n_threads: usize,
+}
+
+/// What this process has now.
+pub fn belongings() -> Belongings {
+    let list = |dir: &str| {
+        let entries = std::fs::read_dir(dir).expect("procfs");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+    Belongings {
+        descriptors: list("/proc/self/fd").collect(),
+        n_mappings: maps.lines().count(),
+        n_threads: list("/proc/self/task").count(),
+    }
+}
+
 /// Bytes that depend on `seed` and differ from place to place.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -252,6 +252,10 @@ pub(crate) fn garbage(seed: u64, entry: &[u8; 64]) -> [u8; 64] {
     for word in bytes.chunks_exact_mut(8).take(if keeps_tail { 7 } else { 8 }) {
         word.copy_from_slice(&draw.next().to_be_bytes());
     }
+    // Of an opcode that is none it would be no entry, whatever the owner.
+    if bytes[63] >> 4 == 0xf {
+        bytes[63] ^= 0x10;
+    }
     bytes[63] = bytes[63] & !1 | entry[63] & 1;
     bytes
 }

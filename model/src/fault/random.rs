@@ -53,7 +53,9 @@ impl FaultScript {
         let mut faults: Vec<Fault> = (0..n).map(|_| one(&mut draw, mix)).collect();
         // One death a script, and half of the scripts without: there is more to be seen of a device that lives.
         if mix == Mix::All && draw.below(2) == 0 {
-            let (function, time) = (function(&mut draw), Duration::from_micros(draw.below(20_000)));
+            // Early or late: 16 µs to 16 ms.
+            let time = 16u64 << draw.below(11);
+            let (function, time) = (function(&mut draw), Duration::from_micros(time));
             let syndrome = draw.of(HealthSyndrome::TABLE.1).1 as u8;
             let health = Mishap::Health(Fatal::new(HealthSyndrome(syndrome)));
             let mishap = draw.of(&[health, Mishap::Gone, Mishap::Hang, Mishap::Reset]);

@@ -91,8 +91,11 @@ impl AsyncEvents {
                 return Ok(Some(event));
             }
             if let Err(error) = core.health.alive() {
+                // Whoever found out may have told nobody yet.
+                core.tell_gone();
+                let told = self.pop();
                 self.fd.signal();
-                return Err(error);
+                return told.map_or(Err(error), |event| Ok(Some(event)));
             }
             if !sleep(core, &self.fd, deadline)? {
                 return Ok(None);

@@ -45,9 +45,8 @@ fn wait_for(condition: impl Fn() -> bool) {
     }
 }
 
-/// Case L8.
 #[test]
-fn mailbox_chaining() {
+fn l8_mailbox_chaining() {
     let lengths = [8, 15, 16, 17, 511, 512, 513, 527, 528, 529, 1040, 4096, 4097, 4112, 5000, 100 << 10];
     for signed in [false, true] {
         let (fake, queue) = queue(10 * SECOND);
