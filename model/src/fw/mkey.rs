@@ -20,6 +20,9 @@ use mlx5_direct::{
     wqe::{KlmEntry, MttEntry},
 };
 
+/// Most units of 16 bytes that a key's translation may have: 4 GiB of them.
+const MAX_OCTOWORDS: u32 = 1 << 28;
+
 /// First mkey index: the ones before it are the device's own.
 pub(crate) const FIRST_INDEX: u32 = 0x400;
 /// Keys of QUERY_SPECIAL_CONTEXTS.
@@ -52,6 +55,9 @@ impl Mkey {
             return Err(Refusal::ACCESS_MODE);
         }
         let n_octowords_max = context.translations_octword_size();
+        if n_octowords_max > MAX_OCTOWORDS {
+            return Err(Refusal::MKEY_OCTWORDS);
+        }
         // A list may follow a free key too; without one, a UMR will write it.
         let n_given = input.translations_octword_actual_size() as usize;
         let translated = !matches!(mode, MkcAccessMode::PA | MkcAccessMode::MEMIC);

@@ -84,6 +84,7 @@ refusals! {
 
     ACCESS_MODE = 0x4d0060 BAD_PARAM_ERR "the mkey access mode is not supported",
     MKEY_LENGTH = 0x4d0061 BAD_PARAM_ERR "the mkey's length wraps or is above log_max_mrw_sz",
+    MKEY_OCTWORDS = 0x4d0063 BAD_PARAM_ERR "translations_octword_size is above 2^28",
     MKEY_TRANSLATION = 0x4d0062 BAD_PARAM_ERR "the translation list does not cover the mkey's range",
 
     MEMIC_RANGE = 0x4d00f8 BAD_PARAM_ERR "the range is not inside MEMIC",

@@ -69,7 +69,7 @@ impl PrmControl {
 
 /// Refuses what is no peer's MAC address.
 fn check_station(ah: &AddressVector) -> Result<()> {
-    if ah.dmac == [0; 6] || ah.dmac[0] & 1 != 0 {
+    if !is_station(ah.dmac) {
         return Err(Error::invalid(format!(
             "ah.dmac {:02x?} is not the MAC address of one station; give the peer's, or its gateway's",
             ah.dmac
@@ -84,4 +84,9 @@ fn udp_entropy(local: Qpn, remote: Qpn) -> u16 {
     let mixed = u64::from(local.get()) * u64::from(remote.get());
     let mixed = mixed ^ (mixed >> 20) ^ (mixed >> 40);
     (mixed ^ (mixed >> 14)) as u16 & 0x3fff
+}
+
+/// Whether `mac` is the address of one station: not nobody's, not a group's.
+pub(super) fn is_station(mac: [u8; 6]) -> bool {
+    mac != [0; 6] && mac[0] & 1 == 0
 }

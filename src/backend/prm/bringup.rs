@@ -301,6 +301,9 @@ impl Caps {
 
     pub(super) fn device_attr(&self, core: &Core) -> Result<DeviceAttr> {
         let caps = &self.general;
+        if caps.num_ports() == 0 {
+            return Err(Error::Protocol("the device has no port: num_ports is 0".into()));
+        }
         let function = &*core.function;
         let adapter = core.cmd.call(&QueryAdapterIn::request())?.query_adapter_struct();
         let psid = adapter.vsd_contd_psid();

@@ -1,7 +1,7 @@
 //! Ports: state, speed, MTU, GID and partition tables.
 #![forbid(unsafe_code)]
 
-use super::{PrmControl, cmd_queue::Lane};
+use super::{PrmControl, address::is_station, cmd_queue::Lane};
 use crate::{
     Error, Result,
     backend::{GidEntry, GidType, LinkLayer, PhysState, PortAttr, PortState, link_local_gid},
@@ -164,6 +164,11 @@ impl PrmControl {
         self.core.cmd.call(&input.with_field_select(ModifyNicVportFieldSelect::new().with_mtu(true)))?;
         self.set_port_admin(LOCAL_PORT, true)?;
         let mac = self.nic_vport()?.permanent_address().mac();
+        if !is_station(mac) {
+            return Err(Error::Protocol(format!(
+                "the device's permanent address {mac:02x?} is not the MAC address of one station"
+            )));
+        }
         let entries = usize::from(self.caps.roce.roce_address_table_size());
         for (index, gid_type) in [GidType::RoceV1, GidType::RoceV2].into_iter().enumerate().take(entries) {
             let entry = GidEntry { gid: link_local_gid(mac), gid_type, mac, vlan: None };
@@ -349,7 +354,7 @@ impl PrmControl {
         if let Some(vlan) = entry.vlan.filter(|vlan| *vlan > MAX_VLAN) {
             return Err(Error::invalid(format!("VLAN id {vlan}: give 0 to {MAX_VLAN}")));
         }
-        if entry.mac == [0; 6] || entry.mac[0] & 1 != 0 {
+        if !is_station(entry.mac) {
             return Err(Error::invalid(format!("{:02x?} is not the MAC address of one station", entry.mac)));
         }
         Ok(())
