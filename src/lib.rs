@@ -38,6 +38,8 @@ mod error;
 #[cfg(feature = "std")]
 pub mod host;
 #[cfg(feature = "std")]
+mod indirect;
+#[cfg(feature = "std")]
 mod mr;
 #[cfg(feature = "std")]
 mod mw;
@@ -53,6 +55,7 @@ pub use {
     context::Context,
     cq::{CompChannel, Cq, CqAttr, Events},
     error::{Error, Gone, Result},
+    indirect::IndirectMr,
     mr::{Mr, RawMr},
     mw::Mw,
     pd::Pd,

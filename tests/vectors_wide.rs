@@ -1,9 +1,9 @@
-//! Bytes that nobody here wrote, of what is rarer: raw packets as libmlx5 44 encodes them
-//! (`tests/data/raw-packet-vectors.jsonl`). As in `tests/vectors.rs`, each request goes through the posting path of our
+//! Bytes that nobody here wrote, of what is rarer: raw packets, memory windows of both types, and keys over
+//! pieces of others, as libmlx5 44 encodes them (`tests/data/raw-packet-vectors.jsonl`, `umr-vectors.jsonl`). As in `tests/vectors.rs`, each request goes through the posting path of our
 //! queues, at the same place of a ring of the same size, and must give the same WQEs, doorbell record and register.
 //!
 //! A vector says itself which bytes libmlx5 left as they were (`untouched`). Where they are, ours may differ: the
-//! immediate field of `ibv_wr` and the padding behind a header are 0 here.
+//! immediate field of `ibv_wr`, the padding behind a header and what of a key's context the mask does not name are 0 here.
 //!
 //! Where a queue wants heads in requests, libmlx5 copies the first 18 bytes out of the frame; ours is given them.
 
@@ -13,12 +13,15 @@ mod vector;
 
 use fixture::{RING_FILL, Recv, Send, SendOptions};
 use mlx5_direct::{
-    mlx5::ids::Lkey,
-    queue::{Checksums, Flags, PostError, PostList, RawPacket, Request, SgeList, Transport},
+    mlx5::ids::{Lkey, Rkey},
+    queue::{
+        Bindable, Checksums, Flags, IndirectKey, KeyAccess, Paired, PostError, PostList, QueueId, RawPacket,
+        Rc, Remote, Request, Sge, SgeList, Strided, Transport, Uc, Window, WindowAccess, Xrc,
+    },
     wqe::{self, Segment},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, num::NonZeroU16};
+use std::{cell::Cell, collections::BTreeMap, num::NonZeroU16};
 use vector::{bytes, lines, number};
 
 /// A piece of memory of a vector.
@@ -38,7 +41,10 @@ fn has_flag(wr: &Value, name: &str) -> bool {
 }
 
 fn flags(wr: &Value) -> Flags {
-    if has_flag(wr, "SIGNALED") { Flags::SIGNALED } else { Flags::NONE }
+    [("SIGNALED", Flags::SIGNALED), ("FENCE", Flags::FENCE), ("SOLICITED", Flags::SOLICITED)]
+        .into_iter()
+        .filter(|(name, _)| has_flag(wr, name))
+        .fold(Flags::NONE, |all, (_, flag)| all | flag)
 }
 
 fn checksums(wr: &Value) -> Checksums {
@@ -248,4 +254,185 @@ fn receives_of_raw_packets_are_encoded_as_libmlx5_does() {
         n_equal += 1;
     }
     assert_eq!(n_equal, 3);
+}
+
+/// `enum ibv_access_flags` of a vector, as `flag` gives each by its name.
+fn access<A: Copy + std::ops::BitOr<Output = A>>(names: &Value, none: A, flag: impl Fn(&str) -> A) -> A {
+    let names = names.as_array().expect("access flags");
+    names.iter().fold(none, |all, name| all | flag(name.as_str().expect("a name")))
+}
+
+/// Posts a request that changes a key, of a queue pair with this identity.
+fn post_change<T: Paired>(
+    list: &mut PostList<'_, T>,
+    wr: &Value,
+    flags: Flags,
+    owner: QueueId,
+) -> Result<(), PostError> {
+    if wr["opcode"] == "BIND_MW" {
+        let bind = &wr["bind"];
+        let (addr, len_bytes) = (number(&bind["addr"]), number(&bind["length"]));
+        let lkey = Lkey::new(number(&bind["mr_lkey"]) as u32);
+        let mut window = Window::new(Rkey::new(number(&wr["mw_rkey"]) as u32));
+        let access = access(&bind["access"], WindowAccess::default(), |name| match name {
+            "REMOTE_WRITE" => WindowAccess::REMOTE_WRITE,
+            "REMOTE_READ" => WindowAccess::REMOTE_READ,
+            "REMOTE_ATOMIC" => WindowAccess::REMOTE_ATOMIC,
+            "ZERO_BASED" => WindowAccess::ZERO_BASED,
+            other => panic!("access {other}"),
+        });
+        match (number(&wr["mw_type"]), len_bytes) {
+            (1, 0) => list.close_mw_type_1(1, &mut window, flags)?.finish(),
+            (1, _) => {
+                let memory = Sge { lkey, addr, len_bytes: len_bytes as u32 };
+                // SAFETY: no device reads the ring.
+                unsafe { list.bind_mw_type_1(1, &mut window, memory, access, flags)? }.finish();
+            }
+            _ => {
+                // SAFETY: no device reads the ring.
+                let memory = unsafe { Bindable::new(owner, lkey, addr, len_bytes) };
+                list.bind_mw(1, &mut window, &memory.view(0..len_bytes, access), flags)?.finish();
+            }
+        }
+        assert_eq!(u64::from(window.rkey().get()), number(&wr["new_rkey"]));
+        return Ok(());
+    }
+    let key = IndirectKey::new(Rkey::new(number(&wr["mkey"]) as u32), 64);
+    let access = access(&wr["access"], KeyAccess::LOCAL_READ, |name| match name {
+        "LOCAL_WRITE" => KeyAccess::LOCAL_WRITE,
+        "REMOTE_WRITE" => KeyAccess::REMOTE_WRITE,
+        "REMOTE_READ" => KeyAccess::REMOTE_READ,
+        "REMOTE_ATOMIC" => KeyAccess::REMOTE_ATOMIC,
+        other => panic!("access {other}"),
+    });
+    let strided: Vec<_> = array(wr, "interleaved")
+        .iter()
+        .map(|piece| Strided {
+            lkey: Lkey::new(number(&piece["lkey"]) as u32),
+            addr: number(&piece["addr"]),
+            len_bytes: number(&piece["bytes_count"]) as u16,
+            skip_bytes: number(&piece["bytes_skip"]) as u16,
+        })
+        .collect();
+    let pieces: Vec<_> = pieces(wr)
+        .into_iter()
+        .map(|piece| Sge { lkey: Lkey::new(piece.lkey), addr: piece.addr, len_bytes: piece.len_bytes })
+        .collect();
+    // SAFETY: no device reads the ring.
+    let request = unsafe {
+        match strided.is_empty() {
+            true => list.umr_list(1, key, &pieces, access, flags)?,
+            false => {
+                list.umr_interleaved(1, key, number(&wr["repeat_count"]) as u32, &strided, access, flags)?
+            }
+        }
+    };
+    request.finish();
+    Ok(())
+}
+
+/// A request of the vectors that change keys, or one that follows such a change.
+trait Changes: Paired {
+    const NAME: &'static str;
+    fn follow(list: &mut PostList<'_, Self>, wr: &Value, flags: Flags) -> Result<(), PostError>;
+}
+
+impl Changes for Rc {
+    const NAME: &'static str = "RC";
+
+    fn follow(list: &mut PostList<'_, Self>, wr: &Value, flags: Flags) -> Result<(), PostError> {
+        let request = match wr["opcode"].as_str().expect("opcode") {
+            "SEND" => list.send(1, flags)?,
+            "RDMA_WRITE" => {
+                let rkey = Rkey::new(number(&wr["rkey"]) as u32);
+                list.rdma_write(1, Remote { addr: number(&wr["remote_addr"]), rkey }, flags)?
+            }
+            other => panic!("opcode {other}"),
+        };
+        sges(request, &pieces(wr))?.finish();
+        Ok(())
+    }
+}
+
+impl Changes for Uc {
+    const NAME: &'static str = "UC";
+
+    fn follow(_: &mut PostList<'_, Self>, wr: &Value, _: Flags) -> Result<(), PostError> {
+        panic!("no vector of UC goes on with {wr}")
+    }
+}
+
+impl Changes for Xrc {
+    const NAME: &'static str = "XRC";
+
+    fn follow(_: &mut PostList<'_, Self>, wr: &Value, _: Flags) -> Result<(), PostError> {
+        panic!("no vector of XRC goes on with {wr}")
+    }
+}
+
+/// A bind's new low byte is what the program says, and here always the next one: the vector with that in its WQE.
+fn with_next_name(vector: &Value) -> Value {
+    let mut vector = vector.clone();
+    let wr = &mut vector["wrs"][0];
+    if wr["opcode"] == "BIND_MW" {
+        let old = number(&wr["mw_rkey"]);
+        let new = old & !0xff | (old + 1) & 0xff;
+        let drawn = number(&wr["new_rkey"]) as u8;
+        wr["new_rkey"] = format!("0x{new:x}").into();
+        // `mkey_7_0` of the context, in the second WQEBB.
+        let mut hex = vector["wqes"][0]["hex"].as_str().expect("hex").to_owned();
+        assert_eq!(hex[142..144], format!("{drawn:02x}"));
+        hex.replace_range(142..144, &format!("{:02x}", new as u8));
+        vector["wqes"][0]["hex"] = hex.into();
+    }
+    vector
+}
+
+/// Posts a transport's vectors of key changes; gives how many, and those over the ring's end.
+fn changes<T: Changes>() -> (usize, usize) {
+    let mut queue: Option<Queue<T>> = None;
+    let (mut n_vectors, mut n_wrapped) = (0, 0);
+    for vector in lines(include_str!("data/umr-vectors.jsonl")).iter().filter(|v| v["transport"] == T::NAME) {
+        let wr = &vector["wrs"][0];
+        // A bind of type 2 to nothing is `local_inv` here, under the same rkey. The right to write locally is no right of a
+        // window's, though libmlx5 would grant it.
+        let is_unbind = wr["mw_type"] == 2 && number(&wr["bind"]["length"]) == 0;
+        if is_unbind || array(&wr["bind"], "access").iter().any(|name| name == "LOCAL_WRITE") {
+            continue;
+        }
+        let vector = &with_next_name(vector);
+        let queue = queue.get_or_insert_with(|| Queue::of(vector, 0));
+        let owner = queue.send.queue.id();
+        let pending = Cell::new(number(&vector["small_fence_pending"]) != 0);
+        let wrapped = queue.compare(vector, |list, wr| {
+            let mut flags = flags(wr);
+            if pending.replace(false) {
+                flags = flags | Flags::AFTER_INVALIDATE;
+            }
+            let opcode = wr["opcode"].as_str().expect("opcode");
+            pending.set(["BIND_MW", "MR_LIST", "MR_INTERLEAVED", "MKEY_CONFIGURE"].contains(&opcode));
+            match pending.get() {
+                true => post_change(list, wr, flags, owner),
+                false => T::follow(list, wr, flags),
+            }
+        });
+        n_wrapped += usize::from(wrapped);
+        n_vectors += 1;
+        let first = bytes(&vector["wqes"][0]["hex"]);
+        let decoded = wqe::decode(&first).unwrap_or_else(|e| panic!("{}: {e}", vector["id"]));
+        let n = decoded.segments().filter(|s| matches!(s, Segment::Klm(_) | Segment::RepeatEntry(_))).count();
+        let wanted = match wr["opcode"].as_str() {
+            Some("BIND_MW") => usize::from(number(&wr["bind"]["length"]) != 0),
+            _ => array(wr, "sges").len() + array(wr, "interleaved").len(),
+        };
+        assert_eq!(n, wanted, "{}: {decoded}", vector["id"]);
+    }
+    (n_vectors, n_wrapped)
+}
+
+#[test]
+fn changes_of_keys_are_encoded_as_libmlx5_does() {
+    let counts = (changes::<Rc>(), changes::<Uc>(), changes::<Xrc>());
+    assert!(counts.0.1 >= 10 && counts.1.1 >= 1 && counts.2.1 >= 5, "over the ring's end: {counts:?}");
+    assert_eq!(counts.0.0 + counts.1.0 + counts.2.0, 58);
 }

@@ -35,6 +35,8 @@ pub struct Cq {
 pub struct Qp {
     pub qp: NonNull<IbvQp>,
     pub ex: NonNull<IbvQpEx>,
+    /// The functions of direct verbs, where it was made for them; or null.
+    pub dv_ex: *mut Mlx5dvQpEx,
     /// Where its memory is.
     pub dv: Mlx5dvQp,
     pub qpn: u32,
@@ -50,6 +52,8 @@ pub struct Qp {
 pub struct QpOptions {
     pub qp_type: c_int,
     pub send_ops: u64,
+    /// `MLX5DV_QP_EX_WITH_…`, or 0.
+    pub dv_ops: u64,
     pub caps: IbvQpCap,
 }
 
@@ -117,9 +121,15 @@ impl Device {
             attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
             attr.max_tso_header = MAX_TSO_HEADER;
         }
+        let mut dv_attr = Mlx5dvQpInitAttr {
+            comp_mask: MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+            create_flags: 0,
+            dc_init_attr: Default::default(),
+            send_ops_flags: options.dv_ops,
+        };
+        let dv_attr = if options.dv_ops == 0 { ptr::null_mut() } else { &raw mut dv_attr };
         // SAFETY: objects of this device.
-        let qp =
-            unsafe { (self.library.mlx5dv_create_qp)(self.context.as_ptr(), &mut attr, ptr::null_mut()) };
+        let qp = unsafe { (self.library.mlx5dv_create_qp)(self.context.as_ptr(), &mut attr, dv_attr) };
         let qp =
             NonNull::new(qp).unwrap_or_else(|| panic!("no queue pair: {}", std::io::Error::last_os_error()));
         // What CQEs must say. `mlx5_store_uidx` takes the first free number, but of every 4096 leaves out the last.
@@ -133,11 +143,17 @@ impl Device {
         // SAFETY: a queue pair made with `send_ops_flags`.
         let ex = NonNull::new(unsafe { (self.library.ibv_qp_to_qp_ex)(qp.as_ptr()) })
             .expect("the other interface");
+        let dv_ex = match options.dv_ops {
+            0 => ptr::null_mut(),
+            // SAFETY: the other interface of a queue pair made by direct verbs.
+            _ => unsafe { (self.library.mlx5dv_qp_ex_from_ibv_qp_ex)(ex.as_ptr()) },
+        };
         // SAFETY: a queue pair.
         let qpn = unsafe { (*qp.as_ptr()).qp_num };
         let qp = Qp {
             qp,
             ex,
+            dv_ex,
             dv,
             qpn,
             user_index,

@@ -182,10 +182,50 @@ pub struct IbvMwBindInfo {
     pub mw_access_flags: u32,
 }
 
+pub const IBV_ACCESS_LOCAL_WRITE: u32 = 1;
 pub const IBV_ACCESS_REMOTE_WRITE: u32 = 1 << 1;
 pub const IBV_ACCESS_REMOTE_READ: u32 = 1 << 2;
 pub const IBV_ACCESS_REMOTE_ATOMIC: u32 = 1 << 3;
 pub const IBV_ACCESS_ZERO_BASED: u32 = 1 << 5;
+
+pub const IBV_MW_TYPE_1: c_int = 1;
+
+/// `MLX5DV_QP_EX_WITH_MR_INTERLEAVED` and `_MR_LIST`.
+pub const UMR_OPS: u64 = 3;
+pub const MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS: u64 = 1 << 2;
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Mlx5dvMrInterleaved {
+    pub addr: u64,
+    pub bytes_count: u32,
+    pub bytes_skip: u32,
+    pub lkey: u32,
+}
+
+/// libmlx5's own `struct mlx5_mkey` behind `struct mlx5dv_mkey`, and room for what later ones add: a kernel that answers
+/// `ioctl` would be needed to have one made.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Mlx5Mkey {
+    pub lkey: u32,
+    pub rkey: u32,
+    pub devx_obj: usize,
+    pub num_desc: u16,
+    pub length: u64,
+    pub rest: [usize; 8],
+}
+
+/// The functions with which `struct mlx5dv_qp_ex` begins.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Mlx5dvQpEx {
+    pub comp_mask: u64,
+    _wr_set_dc_addr: usize,
+    pub wr_mr_interleaved:
+        unsafe extern "C" fn(*mut Self, *mut Mlx5Mkey, u32, u32, u16, *const Mlx5dvMrInterleaved),
+    pub wr_mr_list: unsafe extern "C" fn(*mut Self, *mut Mlx5Mkey, u32, u16, *const IbvSge),
+}
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

@@ -39,6 +39,7 @@ functions! {
     "libmlx5.so.1" {
         "MLX5_1.1": mlx5dv_create_cq(*mut IbvContext, *mut IbvCqInitAttrEx, *mut Mlx5dvCqInitAttr) -> *mut IbvCqEx;
         "MLX5_1.3": mlx5dv_create_qp(*mut IbvContext, *mut IbvQpInitAttrEx, *mut Mlx5dvQpInitAttr) -> *mut IbvQp;
+        "MLX5_1.10": mlx5dv_qp_ex_from_ibv_qp_ex(*mut IbvQpEx) -> *mut Mlx5dvQpEx;
         "MLX5_1.2": mlx5dv_init_obj(*mut Mlx5dvObj, u64) -> c_int;
     }
 }

@@ -78,7 +78,7 @@ fn targets(name: &str) -> Targets {
 /// after the last device was opened.
 fn rivals_with(library: Option<&'static Library>, caps: IbvQpCap, n_wqebbs: u32) -> Vec<Rival> {
     let Some(library) = library else { return vec![] };
-    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_SHORT_OPS, caps };
+    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_SHORT_OPS, dv_ops: 0, caps };
     [(NO_LOCKS, false), (LOCKS, true)]
         .map(|(names, with_locks)| {
             let theirs = Theirs::new(&mut Device::open(library, with_locks), &options, N_CQES);

@@ -153,7 +153,7 @@ impl Many {
 }
 
 fn theirs(names: [&'static str; 2], device: &mut Device, n: usize) -> [Contender; 2] {
-    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_SHORT_OPS, caps: CAPS };
+    let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_SHORT_OPS, dv_ops: 0, caps: CAPS };
     let mut first = Theirs::new(device, &options, 256);
     first.prepare(1, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, 1);
     let cq = device.cq(256);

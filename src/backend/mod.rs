@@ -94,6 +94,20 @@ pub trait Control: Send + Sync + fmt::Debug {
     /// Ends a memory window, bound or not, by the key with which it was made.
     fn dealloc_mw(&self, rkey: Rkey) -> Result<()>;
 
+    /// Makes a memory key that leads to nothing before a work request
+    /// [sets it](crate::queue::PostList::umr_list), with room for `n_entries` entries.
+    fn create_indirect_key(&self, pd: Pdn, n_entries: u32) -> Result<Rkey> {
+        let reason = format!(
+            "a key of domain {pd} over {n_entries} others; this control path makes none, so open the function by VFIO"
+        );
+        Err(Error::Unsupported { capability: "umr_extended_translation_offset", reason })
+    }
+
+    /// Ends such a key, whatever it leads to.
+    fn destroy_indirect_key(&self, key: Rkey) -> Result<()> {
+        Err(Error::invalid(format!("there is no indirect key {key}")))
+    }
+
     /// Makes a completion queue, every CQE marked invalid and owned by the device.
     fn create_cq(&self, params: &CqParams) -> Result<CqParts>;
 

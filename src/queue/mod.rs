@@ -17,6 +17,7 @@
 mod completion;
 mod datagram;
 mod error;
+mod indirect;
 mod lease;
 mod poll;
 mod post_list;
@@ -33,6 +34,7 @@ mod xrc;
 pub use completion::{Completion, CompletionError};
 pub use datagram::{AddressHandle, Grh, Source};
 pub use error::{PostError, RetireError};
+pub use indirect::{IndirectKey, KeyAccess, Strided};
 pub use lease::{Lease, LeaseSlice, QueueId};
 pub use poll::{CompletionQueue, CompletionQueueParts, CqeSize, Poll, Taken};
 pub use post_list::PostList;

@@ -3,7 +3,7 @@
 use crate::{random::Random, rival::ffi::*};
 use mlx5_direct::{
     mlx5::ids::{Lkey, Rkey},
-    queue::{Bindable, QueueId, View, Window, WindowAccess},
+    queue::{Bindable, Flags, Paired, PostError, PostList, QueueId, Sge, Window, WindowAccess},
 };
 use std::ptr;
 
@@ -17,6 +17,7 @@ pub(crate) struct Bind {
     len_bytes: u64,
     /// `IBV_ACCESS_…`.
     access: u32,
+    pub(crate) is_type_1: bool,
 }
 
 /// What libmlx5 reads of a window and of the memory behind it. Nothing else of them is looked at.
@@ -31,23 +32,58 @@ impl Bind {
     pub(crate) fn draw(random: &mut Random) -> Self {
         let rights = [IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_ATOMIC];
         let rights = rights.into_iter().filter(|_| random.one_in(2)).sum::<u32>();
+        let is_type_1 = random.one_in(2);
         let len_bytes = match random.below(4) {
+            // Closes it. One of type 2 is closed by LOCAL_INV here.
+            0 if is_type_1 => 0,
             0 => 1 << 31,
             1 => 1 + random.below(100) as u64,
             _ => 1 + random.below(1 << 31) as u64,
         };
-        let zero_based = if random.one_in(3) { IBV_ACCESS_ZERO_BASED } else { 0 };
+        // `ibv_bind_mw` has no such windows of type 1.
+        let zero_based = if !is_type_1 && random.one_in(3) { IBV_ACCESS_ZERO_BASED } else { 0 };
         let (rkey, lkey) = (random.next() as u32, random.next() as u32);
-        Self { rkey, lkey, addr: random.next(), len_bytes, access: rights | zero_based }
+        Self { rkey, lkey, addr: random.next(), len_bytes, access: rights | zero_based, is_type_1 }
     }
 
     /// The same over so many bytes.
     pub(crate) fn over(self, len_bytes: u64) -> Self {
-        Self { len_bytes, ..self }
+        Self { len_bytes, is_type_1: false, ..self }
     }
 
-    /// For the queue pair with this identity.
-    pub(crate) fn ours(&self, owner: QueueId) -> (Window, View) {
+    /// By us, for the queue pair with this identity.
+    pub(crate) fn post<T: Paired>(
+        &self,
+        list: &mut PostList<'_, T>,
+        flags: Flags,
+        owner: QueueId,
+    ) -> Result<(), PostError> {
+        let (mut window, access) = (Window::new(Rkey::new(self.rkey)), self.ours());
+        let lkey = Lkey::new(self.lkey);
+        if self.is_type_1 && self.len_bytes == 0 {
+            list.close_mw_type_1(1, &mut window, flags)?.finish();
+        } else if self.is_type_1 {
+            let memory = Sge { lkey, addr: self.addr, len_bytes: self.len_bytes as u32 };
+            // SAFETY: no device reads the ring.
+            unsafe { list.bind_mw_type_1(1, &mut window, memory, access, flags)? }.finish();
+        } else {
+            // SAFETY: no device reads the ring.
+            let memory = unsafe { Bindable::new(owner, lkey, self.addr, self.len_bytes) };
+            list.bind_mw(1, &mut window, &memory.view(0..self.len_bytes, access), flags)?.finish();
+        }
+        assert_eq!(window.rkey().get(), self.theirs().new_rkey);
+        Ok(())
+    }
+
+    /// Where libmlx5 leaves the key's context as it was.
+    pub(crate) fn left_alone(&self) -> Vec<std::ops::Range<usize>> {
+        match self.len_bytes {
+            0 => vec![65..68, 72..128],
+            _ => vec![65..66, 67..68, 72..80, 96..128],
+        }
+    }
+
+    fn ours(&self) -> WindowAccess {
         let mut access = WindowAccess::default();
         for (flag, ours) in [
             (IBV_ACCESS_REMOTE_WRITE, WindowAccess::REMOTE_WRITE),
@@ -59,9 +95,7 @@ impl Bind {
                 access = access | ours;
             }
         }
-        // SAFETY: no device reads the ring.
-        let memory = unsafe { Bindable::new(owner, Lkey::new(self.lkey), self.addr, self.len_bytes) };
-        (Window::new(Rkey::new(self.rkey)), memory.view(0..self.len_bytes, access))
+        access
     }
 
     pub(crate) fn theirs(&self) -> Theirs {
@@ -73,7 +107,7 @@ impl Bind {
             pd: ptr::null_mut(),
             rkey: self.rkey,
             handle: 0,
-            kind: IBV_MW_TYPE_2,
+            kind: if self.is_type_1 { IBV_MW_TYPE_1 } else { IBV_MW_TYPE_2 },
         };
         let info = IbvMwBindInfo {
             mr: &raw mut *mr,

@@ -69,7 +69,7 @@ fn completions_mean_the_same() {
         // One queue for each way to poll, with a queue pair each.
         let mut old = device.cq(16);
         let mut new = device.cq(16);
-        let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_OPS, caps };
+        let options = QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_OPS, dv_ops: 0, caps };
         let (old_qp, new_qp) = (device.qp(&old, &old, &options), device.qp(&new, &new, &options));
         let mut ours = fixture::Cq::new(4, CqeSize::B64);
         let mut random = Random::new(4);

@@ -112,7 +112,7 @@ impl Frame {
                     (sge.addr, sge.length) = (sge.addr + n as u64, sge.length - n as u32);
                 }
             }
-            Data::Bind(_) => unreachable!("a frame"),
+            Data::Bind(_) | Data::Indirect(_) => unreachable!("a frame"),
         }
         head
     }

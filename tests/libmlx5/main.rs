@@ -13,6 +13,7 @@ mod bind;
 mod completions;
 mod frame;
 mod headers;
+mod indirect;
 mod ours;
 mod random;
 mod receives;

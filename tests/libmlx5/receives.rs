@@ -40,7 +40,7 @@ fn compare(device: &mut Device, max_sge: usize, random: &mut Random) -> u32 {
         max_inline_data: 0,
     };
     let mut cq = device.cq(64);
-    let theirs = device.qp(&cq, &cq, &QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_OPS, caps });
+    let theirs = device.qp(&cq, &cq, &QpOptions { qp_type: IBV_QPT_RC, send_ops: RC_OPS, dv_ops: 0, caps });
     let (n_wqes, stride) = (theirs.dv.rq.wqe_cnt, theirs.dv.rq.stride);
     let mut ours = Recv::new(theirs.qpn, n_wqes.ilog2() as u8, stride.ilog2() as u8, max_sge as u8);
     let ring = theirs.recv_ring();

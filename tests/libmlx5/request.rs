@@ -8,6 +8,7 @@ use crate::{
     address::To,
     bind::{Bind, Theirs},
     frame::Frame,
+    indirect::Indirect,
     random::Random,
     rival::{device::Qp, ffi::*},
 };
@@ -48,7 +49,12 @@ pub(crate) enum Data {
     Sges(Vec<IbvSge>),
     Inline(Vec<Vec<u8>>),
     Bind(Bind),
+    Indirect(Indirect),
 }
+
+/// `wr_mr_list` and `wr_mr_interleaved`, which are no operations of verbs.
+pub(crate) const MR_LIST: u32 = 1000;
+pub(crate) const MR_INTERLEAVED: u32 = 1001;
 
 /// What a request may hold.
 pub(crate) const MAX_SGE: usize = 12;
@@ -68,6 +74,7 @@ impl Wr {
         let data = match opcode {
             IBV_WR_LOCAL_INV => Data::Sges(vec![]),
             IBV_WR_BIND_MW => Data::Bind(Bind::draw(random)),
+            MR_LIST | MR_INTERLEAVED => Data::Indirect(Indirect::draw(random, opcode == MR_LIST)),
             _ if may_inline && random.one_in(2) => Data::Inline(pieces(random)),
             IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
                 Data::Sges(vec![IbvSge { length: 8, ..sge(random) }])
@@ -119,7 +126,16 @@ impl Wr {
 
     /// Whether libmlx5 by itself puts the small fence on what comes next.
     pub(crate) fn changes_a_key(&self) -> bool {
-        matches!(self.opcode, IBV_WR_LOCAL_INV | IBV_WR_BIND_MW)
+        matches!(self.opcode, IBV_WR_LOCAL_INV | IBV_WR_BIND_MW) || self.is_indirect()
+    }
+
+    /// `ibv_bind_mw`.
+    pub(crate) fn is_type_1(&self) -> bool {
+        matches!(&self.data, Data::Bind(bind) if bind.is_type_1)
+    }
+
+    pub(crate) fn is_indirect(&self) -> bool {
+        matches!(self.opcode, MR_LIST | MR_INTERLEAVED)
     }
 
     /// A SEND with so many bytes of inline data.
@@ -194,7 +210,7 @@ impl Wr {
                     lkey: 0,
                 })
                 .collect(),
-            Data::Bind(_) => vec![],
+            Data::Bind(_) | Data::Indirect(_) => vec![],
         }
     }
 
@@ -222,6 +238,8 @@ impl Wr {
                 | IBV_WR_RDMA_WRITE_WITH_IMM
                 | IBV_WR_LOCAL_INV
                 | IBV_WR_BIND_MW
+                | MR_LIST
+                | MR_INTERLEAVED
         );
         let mut all: Vec<_> = self.frame.iter().flat_map(Frame::left_alone).collect();
         if by_ibv_wr && !has_imm {
@@ -238,8 +256,8 @@ impl Wr {
             all.push((65..68, "the key's context: fields that the UMR's mask does not name"));
             all.push((72..128, "the key's context: fields that the UMR's mask does not name"));
         }
-        if self.opcode == IBV_WR_BIND_MW {
-            for range in [65..66, 67..68, 72..80, 96..128] {
+        if let Data::Bind(bind) = &self.data {
+            for range in bind.left_alone() {
                 all.push((range, "the key's context: fields that the UMR's mask does not name"));
             }
         }
@@ -327,7 +345,8 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
     unsafe {
         ((*ex).wr_start)(ex);
         for wr in wrs {
-            ((*ex).wr_id, (*ex).wr_flags) = (1, wr.flags);
+            let inline = if wr.is_indirect() { IBV_SEND_INLINE } else { 0 };
+            ((*ex).wr_id, (*ex).wr_flags) = (1, wr.flags | inline);
             let (rkey, addr) = (wr.rkey, wr.remote_addr);
             match wr.opcode {
                 IBV_WR_LOCAL_INV => ((*ex).wr_local_inv)(ex, wr.imm_or_rkey),
@@ -340,6 +359,7 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
                 IBV_WR_ATOMIC_CMP_AND_SWP => {
                     ((*ex).wr_atomic_cmp_swp)(ex, rkey, addr, wr.compare_add, wr.swap);
                 }
+                MR_LIST | MR_INTERLEAVED => {}
                 IBV_WR_TSO => {
                     let [header, sizes, ..] = wr.frame.as_ref().expect("a large send").rest();
                     ((*ex).wr_send_tso)(ex, header as *const _, sizes as u16, (sizes >> 16) as u16);
@@ -361,6 +381,7 @@ pub(crate) fn ibv_wr(qp: &Qp, wrs: &[Wr]) -> i32 {
             }
             match &wr.data {
                 Data::Bind(_) => {}
+                Data::Indirect(indirect) => indirect.post(qp),
                 _ if wr.opcode == IBV_WR_LOCAL_INV => {}
                 Data::Sges(sges) if sges.len() == 1 => {
                     ((*ex).wr_set_sge)(ex, sges[0].lkey, sges[0].addr, sges[0].length);

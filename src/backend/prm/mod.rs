@@ -327,6 +327,14 @@ impl Control for PrmControl {
         mw::destroy(&self.core, rkey)
     }
 
+    fn create_indirect_key(&self, pd: Pdn, n_entries: u32) -> Result<Rkey> {
+        self.create_indirect(pd, n_entries)
+    }
+
+    fn destroy_indirect_key(&self, key: Rkey) -> Result<()> {
+        mw::destroy(&self.core, key)
+    }
+
     fn create_cq(&self, params: &CqParams) -> Result<CqParts> {
         self.make_cq(params)
     }

@@ -1,6 +1,6 @@
 //! How we post a request, by transport.
 
-use super::{Data, Wr};
+use super::{Data, MR_INTERLEAVED, MR_LIST, Wr};
 use crate::rival::ffi::*;
 use mlx5_direct::{
     mlx5::ids::Rkey,
@@ -17,6 +17,8 @@ pub(crate) trait Posts: Transport {
     /// `IBV_QP_EX_WITH_…` of what it can do.
     const SEND_OPS: u64;
     const OPCODES: &[u32];
+    /// `MLX5DV_QP_EX_WITH_…` besides.
+    const DV_OPS: u64 = 0;
     /// Adds a request to our list, of the queue pair with this identity.
     fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, owner: QueueId) -> Result<(), PostError>;
 }
@@ -24,6 +26,7 @@ pub(crate) trait Posts: Transport {
 impl Posts for Rc {
     const QP_TYPE: c_int = IBV_QPT_RC;
     const SEND_OPS: u64 = RC_OPS;
+    const DV_OPS: u64 = UMR_OPS;
     const OPCODES: &[u32] = &[
         IBV_WR_SEND,
         IBV_WR_SEND_WITH_IMM,
@@ -35,6 +38,8 @@ impl Posts for Rc {
         IBV_WR_ATOMIC_FETCH_AND_ADD,
         IBV_WR_LOCAL_INV,
         IBV_WR_BIND_MW,
+        MR_LIST,
+        MR_INTERLEAVED,
     ];
 
     fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, owner: QueueId) -> Result<(), PostError> {
@@ -50,6 +55,10 @@ impl Posts for Rc {
             IBV_WR_ATOMIC_CMP_AND_SWP => {
                 wr.finish_atomic(list.compare_swap(1, wr.remote(), wr.compare_add, wr.swap, flags)?)
             }
+            MR_LIST | MR_INTERLEAVED => {
+                let Data::Indirect(indirect) = &wr.data else { unreachable!("a key over others") };
+                indirect.ours(list, flags)
+            }
             _ => post_connected(list, wr, flags, owner),
         }
     }
@@ -58,7 +67,18 @@ impl Posts for Rc {
 impl Posts for Xrc {
     const QP_TYPE: c_int = IBV_QPT_XRC_SEND;
     const SEND_OPS: u64 = RC_OPS;
-    const OPCODES: &[u32] = Rc::OPCODES;
+    const OPCODES: &[u32] = &[
+        IBV_WR_SEND,
+        IBV_WR_SEND_WITH_IMM,
+        IBV_WR_SEND_WITH_INV,
+        IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM,
+        IBV_WR_RDMA_READ,
+        IBV_WR_ATOMIC_CMP_AND_SWP,
+        IBV_WR_ATOMIC_FETCH_AND_ADD,
+        IBV_WR_LOCAL_INV,
+        IBV_WR_BIND_MW,
+    ];
 
     fn post(list: &mut PostList<'_, Self>, wr: &Wr, flags: Flags, owner: QueueId) -> Result<(), PostError> {
         let (srq, remote) = (RemoteSrq::new(wr.srqn), wr.remote());
@@ -165,10 +185,7 @@ fn change_key<T: Paired>(
     match wr.opcode {
         IBV_WR_BIND_MW => {
             let Data::Bind(bind) = &wr.data else { unreachable!("a window") };
-            let (mut window, view) = bind.ours(owner);
-            list.bind_mw(1, &mut window, &view, flags)?.finish();
-            assert_eq!(window.rkey().get(), bind.theirs().new_rkey);
-            Ok(())
+            bind.post(list, flags, owner)
         }
         IBV_WR_LOCAL_INV => {
             list.local_inv(1, Rkey::new(wr.imm_or_rkey), flags)?.finish();
