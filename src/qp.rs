@@ -15,6 +15,7 @@ use crate::{
     Context, Cq, Error, Mr, Pd, QpAddress, Result,
     backend::{AddressVector, LinkLayer, PortAttr, QpAttr, QpModify, QpParams, QpParts},
     doorbell::{DoorbellMode, DoorbellRecord},
+    mistake::mistake,
     mlx5::{
         be::Be32,
         context::{QpState, ServiceType},
@@ -312,7 +313,7 @@ impl<T: Transport> Qp<T> {
                 self.recv.reset();
                 self.psn = self.psn.plus(connect::PSN_STEP);
             }
-            QpState::INIT | QpState::RTR => self.open(false),
+            QpState::INIT | QpState::RTR => self.open(mistake!(SendsEarly)),
             // In ERR and SQER all that is posted comes back flushed.
             QpState::RTS | QpState::SQER | QpState::ERR => self.open(true),
             _ => {}

@@ -341,6 +341,7 @@ fn h7_blueflame_1_to_4_bb() {
     ] {
         let options = SendOptions { doorbell, write_combining, sharing, ..SendOptions::default() };
         let mut send = Send::new(options);
+        assert_eq!(send.queue.sharing(), sharing);
         let mut index = 0;
         for n_sge in [0, 2, 6, 10, 14, 15, 2, 30, 2] {
             write_sges(&mut send, 0, n_sge).unwrap();
@@ -354,6 +355,7 @@ fn h7_blueflame_1_to_4_bb() {
     }
     // A shared register takes single 8-byte stores, always at its start.
     let mut send = Send::new(SendOptions { sharing: Sharing::Shared, ..SendOptions::default() });
+    assert_eq!(send.queue.sharing(), Sharing::Shared);
     for i in 0..3 {
         write_sges(&mut send, 0, 2).unwrap();
         assert_eq!(send.uar.read(0x800 + 2 * 512, 8), send.wqe(i, 8));

@@ -1,6 +1,7 @@
 //! The command line, as it is written.
 
 use crate::{
+    failure::Failure,
     hosts::host_port,
     plan::{Op, Transport},
 };
@@ -99,7 +100,38 @@ pub(crate) struct DeviceArg {
     /// `vfio:0000:01:00.0` is a function that is bound to vfio-pci, `vfio-user:PATH` one that is served there; two with a
     /// comma between them are the two ends
     #[arg(long, default_value = "model", value_name = "DEVICE")]
-    pub(crate) device: String,
+    device: String,
+    /// Software card: what it does when the driver breaks a rule of the interface. As the option `strict=` of --device
+    #[arg(long, value_enum)]
+    strict: Option<Strict>,
+}
+
+/// What the software card does when a rule is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Strict {
+    /// It goes on, and the rule is told at the end (the default)
+    Report,
+    /// It stops at the first one, and the command fails with it
+    Stop,
+}
+
+impl DeviceArg {
+    /// The device as it is named, with all its options.
+    pub(crate) fn text(&self) -> Result<String, Failure> {
+        let strict = match self.strict {
+            None => return Ok(self.device.clone()),
+            Some(Strict::Report) => "strict=report",
+            Some(Strict::Stop) => "strict=stop",
+        };
+        match self.device.split_once(':') {
+            None if self.device == "model" => Ok(format!("model:{strict}")),
+            Some(("model", options)) => Ok(format!("model:{options},{strict}")),
+            _ => Err(Failure::Usage(format!(
+                "--strict is of the software card: `{}` does not tell what rules are broken",
+                self.device
+            ))),
+        }
+    }
 }
 
 /// Arguments of `info`.
@@ -357,6 +389,16 @@ mod tests {
         for bad in ["", "x", "4g", "-1", "+1", "8..4", "..", "99999999999", "k", "1,", "1é"] {
             assert!(Sizes::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn strict_is_an_option_of_the_software_card() {
+        let text = |device: &str, strict| DeviceArg { device: device.into(), strict }.text();
+        assert_eq!(text("model", None).unwrap(), "model");
+        assert_eq!(text("model", Some(Strict::Stop)).unwrap(), "model:strict=stop");
+        assert_eq!(text("model:ports=2", Some(Strict::Report)).unwrap(), "model:ports=2,strict=report");
+        assert_eq!(text("vfio:0000:01:00.0", None).unwrap(), "vfio:0000:01:00.0");
+        assert!(matches!(text("vfio:0000:01:00.0", Some(Strict::Stop)), Err(Failure::Usage(_))));
     }
 
     #[test]

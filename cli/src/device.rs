@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use mlx5_devices::{Device, card};
+pub(crate) use mlx5_devices::{Device, card, stopped_by};
 
 /// How functions are opened: each command to the device ends within `timeout`.
 pub(crate) fn options(timeout: Duration) -> OpenOptions {
@@ -41,6 +41,18 @@ pub(crate) fn open(text: &str, timeout: Duration, recording: &Recording) -> Resu
     }
     Device::on(model.clone(), &options)
         .map_err(|error| with_faults(error.into(), &model.faults_done().to_string()))
+        .map_err(|failure| with_rule(failure, stopped_by(&model).as_deref()))
+}
+
+/// A failure, and the broken rule at which the card stopped (`--strict stop`).
+fn with_rule(failure: Failure, rule: Option<&str>) -> Failure {
+    match (failure, rule) {
+        (Failure::Run(text), Some(rule)) => Failure::Run(format!(
+            "the driver broke a rule, and the card stopped: {}\nwhat came of it: {text}",
+            rule.trim_end()
+        )),
+        (other, _) => other,
+    }
 }
 
 /// A failure, and the faults that may be its reason.
@@ -61,6 +73,7 @@ pub(crate) fn told<W: Write, T>(
 ) -> Result<T, Failure> {
     work(out).map_err(|failure| {
         let failure = with_faults(failure, &device.faults_done());
+        let failure = with_rule(failure, device.stopped_by().as_deref());
         // What was printed before the failure belongs before it. A second failure would add nothing.
         let _ = out.flush();
         if let Some(message) = failure.message() {

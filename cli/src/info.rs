@@ -44,7 +44,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `mlx5 info`.
 pub(crate) fn info(args: &Info, out: &mut impl Write) -> Result<(), Failure> {
-    let device = device::open(&args.device.device, TIMEOUT, &Recording::default())?;
+    let device = device::open(&args.device.text()?, TIMEOUT, &Recording::default())?;
     let hcas = device.functions().iter().map(hca).collect::<Result<Vec<_>, _>>()?;
     let violations = device.close()?.unwrap_or_default();
     if let Some(first) = violations.first() {

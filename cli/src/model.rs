@@ -37,7 +37,8 @@ impl Library {
 
 /// Starts `args.program` with the model as `/dev/vfio/5555`, or as an RDMA device.
 pub(crate) fn run(args: &ModelRun) -> Result<(), Failure> {
-    let (kind, options) = args.device.device.split_once(':').unwrap_or((&args.device.device, ""));
+    let device = args.device.text()?;
+    let (kind, options) = device.split_once(':').unwrap_or((&device, ""));
     if kind != "model" {
         return Err(Failure::Usage(format!("device kind `{kind}`: `mlx5 model run` takes model:OPTIONS")));
     }

@@ -215,7 +215,7 @@ fn traffic<R: hosts::TwoHosts>(command: &str, args: &Traffic, out: &mut impl Wri
 /// Opens the device that the command line names.
 pub(crate) fn open(common: &Common) -> Result<Device, Failure> {
     let timeout = Duration::from_secs(common.timeout.into());
-    device::open(&common.device.device, timeout, &common.recording)
+    device::open(&common.device.text()?, timeout, &common.recording)
 }
 
 /// The device in a line.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 /// Serves one client after the other, or the first one only.
 pub(crate) fn serve(args: &Serve, out: &mut impl Write) -> Result<(), Failure> {
-    let model = device::card(&args.device.device)?;
+    let model = device::card(&args.device.text()?)?;
     let service = Service::bind(&args.socket, &model, args.function)?;
     writeln!(out, "model:{} on vfio-user socket {}", args.function, args.socket.display())?;
     loop {

@@ -5,7 +5,7 @@
 pub mod sysfs;
 
 use mlx5_direct::{Context, Error, backend::prm::OpenOptions, device::DeviceName};
-use mlx5_model::{Model, ModelConfig, config::Drive};
+use mlx5_model::{Model, ModelConfig, Strict, config::Drive};
 use std::{fmt, str::FromStr};
 
 /// What a command line says after `--device`.
@@ -88,6 +88,12 @@ pub fn card(text: &str) -> Result<Model, OpenError> {
     }
 }
 
+/// The broken rule at which a software card stopped, if it is to stop at the first.
+pub fn stopped_by(card: &Model) -> Option<String> {
+    let violations = card.violations();
+    violations.first().filter(|_| card.config().strict == Strict::Stop).map(ToString::to_string)
+}
+
 impl Device {
     /// Opens every function of the device that `text` names.
     pub fn open(text: &str, options: &OpenOptions) -> Result<Self, OpenError> {
@@ -124,6 +130,11 @@ impl Device {
         [&self.functions[0], &self.functions[self.functions.len() - 1]]
     }
 
+    /// The broken rule at which the card stopped, if it is to stop at the first.
+    pub fn stopped_by(&self) -> Option<String> {
+        self.model.as_ref().and_then(stopped_by)
+    }
+
     /// Rules of the interface that were broken since the last call. A card does not tell.
     pub fn take_violations(&self) -> Vec<String> {
         let Some(model) = &self.model else { return Vec::new() };
@@ -151,6 +162,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mlx5_direct::backend::pci::PciFunction;
 
     #[test]
     fn names_of_devices() {
@@ -164,6 +176,20 @@ mod tests {
         assert!(refused("vfio:01:00.0,vfio:01:00.1,vfio:01:00.2").contains("two"));
         let two: Target = "vfio:0000:01:00.0,vfio:0000:01:00.1".parse().unwrap();
         assert!(matches!(two, Target::Cards(names) if names.len() == 2));
+    }
+
+    #[test]
+    fn a_card_that_stopped_says_at_which_rule() {
+        for (options, stops) in [("model:strict=stop", true), ("model", false)] {
+            let model = card(options).unwrap();
+            assert_eq!(stopped_by(&model), None);
+            let function = model.function(0).unwrap();
+            function.config_write(4, &[6, 0]).unwrap();
+            // A doorbell in a page that nobody was given.
+            function.bar_write(0x9800, &[0; 8]);
+            let rule = stopped_by(&model);
+            assert_eq!(rule.is_some_and(|rule| rule.contains("DoorbellAllocatedPage")), stops);
+        }
     }
 
     #[test]

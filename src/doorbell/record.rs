@@ -1,6 +1,6 @@
 //! Doorbell records: words of host memory in which a queue publishes its counter.
 
-use crate::mlx5::be::Be32;
+use crate::{mistake::mistake, mlx5::be::Be32};
 use core::ptr::NonNull;
 use volatile_register::WO;
 
@@ -26,6 +26,7 @@ impl DoorbellRecord {
     /// Publishes a counter.
     #[inline(always)]
     pub fn write(&mut self, counter: u32) {
+        let counter = if mistake!(RecordSwapped) { counter.swap_bytes() } else { counter };
         // SAFETY: valid and ours by the contract of `new`; a write-only cell, which the device only reads.
         unsafe { self.word.as_ref().write(Be32::new(counter)) }
     }

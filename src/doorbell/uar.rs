@@ -1,6 +1,7 @@
 //! UAR pages and the registers in them: where doorbells are rung.
 
 use super::{before_doorbell, flush_write_combining};
+use crate::mistake::mistake;
 use crate::mlx5::{
     be::Be64,
     uar::{BF_OFFSET, BFREGS_PER_UAR, CQ_DOORBELL, CqDoorbell},
@@ -119,6 +120,11 @@ impl UarRegister {
     #[inline(always)]
     pub(crate) fn ring(&mut self, ctrl: u64) {
         before_doorbell(self.write_combining);
+        if mistake!(DoorbellOf4Bytes) {
+            // SAFETY: as below.
+            return unsafe { self.base.add(self.offset).cast::<WO<u32>>().as_ref().write(ctrl as u32) };
+        }
+        let ctrl = if mistake!(DoorbellSwapped) { ctrl.swap_bytes() } else { ctrl };
         // SAFETY: `offset` is the start of a half of the register, which is mapped and 8-byte aligned.
         unsafe { self.base.add(self.offset).cast::<WO<u64>>().as_ref().write(ctrl) };
         flush_write_combining(self.write_combining);
@@ -144,6 +150,10 @@ impl UarRegister {
         let mut to = unsafe { self.base.as_ptr().add(self.offset) };
         for _ in 0..n_wqebbs {
             for at in (0..WQEBB_BYTES).step_by(size_of::<Chunk>()) {
+                if mistake!(BlueFlameCutShort) && at >= WQEBB_BYTES / 2 {
+                    break;
+                }
+                let from = if mistake!(BlueFlameOldBytes) { from.wrapping_sub(at) } else { from };
                 // SAFETY: a line of the ring, and one of the half register, by the caller's promise; both
                 // are aligned to the line.
                 unsafe { to.add(at).cast::<Chunk>().write_volatile(from.add(at).cast::<Chunk>().read()) };

@@ -2,6 +2,7 @@
 
 use crate::{
     cqe::RoceL3,
+    mistake::mistake,
     mlx5::ids::Qpn,
     wqe::{AvSeg, SEGMENT_BYTES},
 };
@@ -38,7 +39,7 @@ impl AddressHandle {
     /// As it stands in a request.
     #[inline(always)]
     pub(super) fn segments(&self) -> [[u8; SEGMENT_BYTES]; 3] {
-        let bytes = self.av.to_bytes();
+        let bytes = self.av.with_ext(self.av.ext() && !mistake!(AvShortForm)).to_bytes();
         let (segments, _) = bytes.as_chunks::<SEGMENT_BYTES>();
         [segments[0], segments[1], segments[2]]
     }

@@ -4,6 +4,7 @@ use super::{Completion, SendQueue, completion::Kind};
 use crate::{
     cqe::{CQE_BYTES, OP_OWN_INIT, OP_OWN_OFFSET},
     doorbell::{DoorbellRecord, UarPage, after_owner_test, before_consumer_index},
+    mistake::mistake,
     mlx5::{be::Be32, ids::Cqn, record::CqArm, uar::CqDoorbell},
 };
 use core::{arch::asm, ptr::NonNull};
@@ -182,7 +183,10 @@ impl CompletionQueue {
             // SAFETY: changes nothing; with it the compiler makes this a branch, which is foreseen, not a choice of values,
             // which waits for the slot.
             unsafe { asm!("", options(nomem, nostack, preserves_flags)) };
-            return Slot { op_own: self.first, lap: slot.lap ^ 0x80 };
+            return Slot {
+                op_own: self.first,
+                lap: if mistake!(LapForgotten) { slot.lap } else { slot.lap ^ 0x80 },
+            };
         }
         // SAFETY: not the last slot.
         Slot { op_own: unsafe { slot.op_own.add(self.slot_bytes) }, ..slot }
@@ -221,7 +225,12 @@ impl CompletionQueue {
         self.ci = self.ci.wrapping_add(n_taken);
         // The device may write a slot again once its index is published: all reading is done.
         before_consumer_index();
-        self.consumer_index.write(self.ci & 0xff_ffff);
+        if mistake!(ConsumerSilent) {
+            return;
+        }
+        let mask = if mistake!(ConsumerMasked) { self.mask } else { 0xff_ffff };
+        let ci = self.ci.wrapping_add(u32::from(mistake!(ConsumerAhead)));
+        self.consumer_index.write(ci & mask);
     }
 
     /// Takes out the completions of one queue pair that were not taken yet, and says how many. All others stay,
@@ -276,13 +285,16 @@ impl CompletionQueue {
     pub fn arm(&mut self, solicited_only: bool) {
         let arm = CqArm::new().with_cmd_sn(self.arm_sn).with_cmd(solicited_only).with_consumer_index(self.ci);
         // The device reads the record when it finds the doorbell's word old: the record goes first.
-        self.arm.write(Be32::from_raw(u32::from_ne_bytes(arm.to_bytes())).get());
+        if !mistake!(ArmRecordMissing) {
+            self.arm.write(Be32::from_raw(u32::from_ne_bytes(arm.to_bytes())).get());
+        }
         self.uar.arm_cq(CqDoorbell::new().with_arm(arm).with_cqn(self.cqn));
     }
 
     /// Counts a completion event of this queue.
     pub fn event_received(&mut self) {
-        self.arm_sn = self.arm_sn.wrapping_add(1) & 3;
+        let n_events = if mistake!(ArmNotCounted) { 0 } else { 1 + u8::from(mistake!(ArmCountedTwice)) };
+        self.arm_sn = self.arm_sn.wrapping_add(n_events) & 3;
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     doorbell::before_doorbell_record,
+    mistake::mistake,
     mlx5::ids::Rkey,
     wqe::{SendOpcode, WQEBB_BYTES},
 };
@@ -196,7 +197,12 @@ impl<'q, T: Transport> PostList<'q, T> {
         queue.n_outstanding = queue.n_outstanding.wrapping_add(n_wqebbs);
         // The device fetches WQEs up to the record's count: they are complete before it says so.
         before_doorbell_record();
-        queue.record.write(pi & 0xffff);
+        if !mistake!(RecordMissing) && !mistake!(RecordLate) {
+            queue.record.write(pi & 0xffff);
+        }
+        if mistake!(DoorbellMissing) {
+            return;
+        }
         // The device may read the record as soon as it sees the doorbell. Both forms below order it first.
         let ds_above_1 = doorbell.to_be() & 0x3e != 0;
         if last == first && n_wqebbs <= queue.blue_flame_max_wqebbs && ds_above_1 {
@@ -207,6 +213,16 @@ impl<'q, T: Transport> PostList<'q, T> {
             }
         } else {
             queue.register.ring(doorbell);
+        }
+        if mistake!(RecordLate) {
+            queue.record.write(pi & 0xffff);
+        }
+        if mistake!(DoorbellTwice) {
+            queue.register.ring(doorbell);
+        }
+        if mistake!(SlotReused) {
+            // SAFETY: the last byte of a WQEBB of the ring.
+            unsafe { *queue.ring.add((first & queue.mask) as usize * WQEBB_BYTES + WQEBB_BYTES - 1) ^= 1 };
         }
     }
 
@@ -242,8 +258,10 @@ impl<'q, T: Transport> PostList<'q, T> {
         let entry = SendLedgerEntry { wr_id, index: self.pi, end };
         // SAFETY: the slot is masked to the ledger.
         unsafe { self.queue.ledger.add((self.pi & self.queue.mask) as usize).write(entry) };
+        if !mistake!(DoorbellOfFirst) || self.pi == self.first {
+            self.doorbell = doorbell;
+        }
         self.last = self.pi;
-        self.doorbell = doorbell;
         self.pi = end;
         self.n_free -= n_wqebbs;
     }

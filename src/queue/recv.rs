@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     doorbell::{DoorbellRecord, before_doorbell_record},
+    mistake::mistake,
     mlx5::ids::{Lkey, Qpn, UserIndex},
     wqe::{DataSeg, SEGMENT_BYTES},
 };
@@ -304,7 +305,16 @@ impl<'q> RecvList<'q> {
         queue.pi = pi;
         // The device fetches WQEs up to the record's count: they are complete before it says so.
         before_doorbell_record();
-        queue.record.write(pi & 0xffff);
+        if mistake!(ReceiveRecordMissing) {
+            return;
+        }
+        if mistake!(ReceiveReused) {
+            let slot = (queue.ci & queue.mask) as usize;
+            // SAFETY: the last byte of a WQE of the ring.
+            unsafe { *queue.ring.add(((slot + 1) << queue.log_wq_stride) - 1) ^= 8 };
+        }
+        let ahead = if mistake!(ReceiveRecordAhead) { queue.mask + 2 } else { 0 };
+        queue.record.write(pi.wrapping_add(ahead) & 0xffff);
     }
 }
 

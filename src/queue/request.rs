@@ -5,8 +5,9 @@ use super::{
     segment::{halves, store},
 };
 use crate::{
+    mistake::mistake,
     mlx5::ids::Lkey,
-    wqe::{AtomicSeg, CtrlSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode, WQEBB_BYTES},
+    wqe::{AtomicSeg, CtrlSeg, FenceMode, InlineSeg, RaddrSeg, SEGMENT_BYTES, SendOpcode, WQEBB_BYTES},
 };
 use core::{arch::asm, marker::PhantomData, ops::Range};
 
@@ -63,7 +64,7 @@ const fn n_header<T: Transport>(opcode: SendOpcode) -> u32 {
 fn max_sge(opcode: SendOpcode, max_sge: u32) -> u32 {
     match opcode {
         // A READ takes no more than 512 bytes (`MLX5_MAX_SGE_RD`).
-        SendOpcode::RDMA_READ => max_sge.min(30),
+        SendOpcode::RDMA_READ if !mistake!(ReadOfManyPieces) => max_sge.min(30),
         SendOpcode::ATOMIC_CS | SendOpcode::ATOMIC_FA => 1,
         _ => max_sge,
     }
@@ -121,7 +122,7 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
             ds: 1,
             n_header: n_header::<T>(opcode),
             n_free,
-            budget_bytes: list.queue.max_message_bytes,
+            budget_bytes: if mistake!(DatagramTooLong) { 1 << 30 } else { list.queue.max_message_bytes },
             n_inline_bytes: 0,
             list,
             wr_id,
@@ -147,7 +148,11 @@ impl<'l, 'q, K, T: Transport> Request<'l, 'q, K, T> {
 
     #[inline(always)]
     pub(super) fn remote(self, remote: Remote) -> Self {
-        self.header(RaddrSeg::new().with_raddr(remote.addr).with_rkey(remote.rkey).to_bytes())
+        let mut segment = RaddrSeg::new().with_raddr(remote.addr).with_rkey(remote.rkey).to_bytes();
+        if mistake!(ReservedBit) {
+            segment[15] = 1;
+        }
+        self.header(segment)
     }
 
     #[inline(always)]
@@ -265,14 +270,23 @@ impl<K: Complete, T: Transport> Request<'_, '_, K, T> {
             .with_wqe_index(self.list.wqe_index())
             .with_opcode(self.opcode)
             .with_qpn(self.list.queue.qpn)
-            .with_ds(self.ds as u8)
-            .with_fm(self.flags.fm())
+            .with_opmod(u8::from(mistake!(OpmodSet)))
+            .with_ds(if mistake!(DsInWqebbs) { self.ds.div_ceil(4) as u8 } else { self.ds as u8 })
+            .with_fm(if mistake!(FenceUnknown) { FenceMode(7) } else { self.flags.fm() })
             .with_ce(self.flags.ce())
             .with_se(self.flags.se())
             .with_imm(self.imm)
             .to_bytes();
+        let mut stored = ctrl;
+        if mistake!(WqeOfAnotherQueue) {
+            stored[6] ^= 0xff;
+        }
+        if mistake!(IndexMasked) {
+            let masked = self.list.wqe_index() & self.list.queue.mask as u16;
+            stored[1..3].copy_from_slice(&masked.to_be_bytes());
+        }
         // SAFETY: the first segment of the WQE.
-        unsafe { store(self.start, ctrl) };
+        unsafe { store(self.start, stored) };
         self.list.push(self.wr_id, self.ds.div_ceil(4), halves(ctrl)[0]);
     }
 
@@ -373,6 +387,7 @@ impl<'l, 'q, T: Paired> Request<'l, 'q, Atomic, T> {
     pub fn local(self, lease: Lease, offset_bytes: u64) -> Result<Request<'l, 'q, Ready, T>, PostError> {
         let end = offset_bytes.checked_add(8).ok_or(PostError::OutOfRange)?;
         let (lkey, addr, len_bytes) = lease.check(self.list.queue.id, offset_bytes..end)?;
+        let len_bytes = if mistake!(AtomicOf16) { 16 } else { len_bytes };
         Ok(self.data(Sge { lkey, addr, len_bytes })?.into_kind())
     }
 }

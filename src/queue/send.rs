@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     doorbell::{DoorbellMode, DoorbellRecord, Sharing, UarRegister},
+    mistake::mistake,
     mlx5::ids::{Qpn, UserIndex},
     wqe::{CompletionMode, FenceMode, MAX_WQEBBS, WQEBB_BYTES},
 };
@@ -211,7 +212,9 @@ impl<T: Transport> SendQueue<T> {
     /// nothing is accepted before [`open`](Self::open). What was outstanding is forgotten.
     pub fn reset(&mut self) {
         (self.pi, self.n_outstanding, self.capacity) = (0, 0, 0);
-        self.record.write(0);
+        if !mistake!(RecordNotZeroed) {
+            self.record.write(0);
+        }
     }
 
     /// Number of the queue pair.
@@ -281,7 +284,8 @@ impl<T: Transport> SendQueue<T> {
     #[inline(always)]
     pub fn post_list(&mut self) -> PostList<'_, T> {
         // Nothing is outstanding before `open`, and never more than the capacity.
-        PostList::new(self.pi, self.capacity.wrapping_sub(self.n_outstanding), self)
+        let capacity = if mistake!(CreditsIgnored) { 2 * self.capacity } else { self.capacity };
+        PostList::new(self.pi, capacity.wrapping_sub(self.n_outstanding), self)
     }
 
     /// Retires the request that `completion` is of and all before it, and gives back its `wr_id`.

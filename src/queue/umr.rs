@@ -5,6 +5,7 @@ use super::{
     segment::store,
 };
 use crate::{
+    mistake::mistake,
     mlx5::{
         context::Mkc,
         ids::{Qpn, Rkey},
@@ -135,8 +136,10 @@ impl<'q, T: Paired> PostList<'q, T> {
             // One of type 1 may be bound already.
             .with_check_free(if to.is_some() { UmrCtrlSeg::FAIL_IF_NOT_FREE } else { 0 })
             // The list has one entry, and its unit are four.
-            .with_klm_octowords(4)
+            .with_klm_octowords(if mistake!(UmrListOfOne) { 1 } else { 4 })
             .with_mkey_mask(if to.is_some() { fields.and(MkeyMask::QPN) } else { fields });
+        let umr =
+            if mistake!(UmrMaskUnknown) { umr.with_mkey_mask(fields.and(MkeyMask(1 << 63))) } else { umr };
         let (old, new) = (window.rkey(), window.next_rkey());
         let context = Mkc::new()
             .with_a(access.has_remote_atomic())

@@ -245,6 +245,13 @@ pub(crate) fn store(memory: &QueueMemory, offset: usize, bytes: &[u8]) {
     unsafe { memory.base().add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
 }
 
+/// A byte of queue memory.
+pub(crate) fn load(memory: &QueueMemory, offset: usize) -> u8 {
+    assert!(offset < memory.len_bytes());
+    // SAFETY: inside the memory, which the model does not write while it is not stepped.
+    unsafe { memory.base().add(offset).read_volatile() }
+}
+
 /// One store to a UAR page.
 pub(crate) fn poke<T: Copy>(uar: &UarPage, offset: usize, value: T) {
     // SAFETY: inside the mapped page, aligned.

@@ -6,7 +6,7 @@ mod support;
 mod bare;
 mod forms;
 
-use bare::{Bare, QKEY, poke, store};
+use bare::{Bare, QKEY, load, poke, store};
 use mlx5_direct::{
     Error,
     backend::Control,
@@ -17,6 +17,7 @@ use mlx5_direct::{
     wqe::{DataSeg, SendOpcode},
 };
 use mlx5_model::Rule;
+use std::time::Duration;
 
 #[test]
 fn h12_sanitizer_seeded_bugs_none_without_a_mistake() {
@@ -37,6 +38,20 @@ fn h12_sanitizer_seeded_bugs_record_after_doorbell() {
     bare.ring(bare.ctrl(0).to_bytes());
     bare.record(1);
     bare.assert_caught(Rule::RecordBeforeDoorbell);
+}
+
+#[test]
+fn h6_doorbell_record_only_no_ring() {
+    let bare = Bare::new();
+    bare.put(0, bare.wqe(0));
+    bare.record(1);
+    bare.settle();
+    bare.model.advance(Duration::from_millis(100));
+    assert_eq!(load(&bare.cq.ring, 63), 0xf1, "nothing starts");
+    bare.model.assert_clean();
+    // Whether it was to be rung for is known when the queue pair ends.
+    bare.control.destroy_qp(bare.qp.qpn).unwrap();
+    bare.assert_caught(Rule::DoorbellFollowsRecord);
 }
 
 #[test]
@@ -187,7 +202,7 @@ fn h12_sanitizer_seeded_bugs_consumer_index_ahead() {
 }
 
 #[test]
-fn h12_sanitizer_seeded_bugs_blue_flame_differs() {
+fn h8_blueflame_vs_ring_mismatch() {
     let bare = Bare::new();
     let wqe = bare.wqe(0);
     bare.put(0, wqe);

@@ -5,6 +5,7 @@ mod faults;
 mod output;
 mod recording;
 mod serve;
+mod strict;
 mod traffic;
 mod two_hosts;
 

@@ -33,6 +33,7 @@ impl Courier {
                 let at = path.gid_index;
                 host.violation(
                     config.qpn,
+                    None,
                     Rule::SourceAddressEmpty,
                     format_args!("no address at index {at} of the GID table"),
                 );

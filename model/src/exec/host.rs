@@ -207,6 +207,8 @@ rules! {
     MessageTooLong "message_too_long",
     /// The receive counter is more than a ring ahead.
     ReceiveQueueOverrun "receive_queue_overrun",
+    /// A READ's WQE of more than 512 bytes.
+    ReadTooLong "read_too_long",
     /// READ or atomic on a QP whose `log_sra_max` or path allows none.
     NoReadResources "no_read_resources",
     /// An address vector of the short form, or one that names no station.
@@ -321,6 +323,6 @@ pub trait Host {
     /// The RoCE address at `gid_index`.
     fn source_address(&self, gid_index: u8) -> Option<SourceAddress>;
 
-    /// Reports a broken rule; `detail` has the numbers.
-    fn violation(&mut self, qpn: Qpn, rule: Rule, detail: fmt::Arguments<'_>);
+    /// Reports a broken rule, by the WQE at `index` if it is one's; `detail` has the numbers.
+    fn violation(&mut self, qpn: Qpn, index: Option<u16>, rule: Rule, detail: fmt::Arguments<'_>);
 }

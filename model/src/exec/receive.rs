@@ -92,6 +92,7 @@ impl ReceiveQueue {
             let (consumed, room) = (self.consumed, config.n_receive_wqes);
             host.violation(
                 config.qpn,
+                None,
                 Rule::ReceiveQueueOverrun,
                 format_args!("counter {posted}: {n} WQEs after {consumed}, the ring has {room}"),
             );
@@ -140,7 +141,7 @@ impl ReceiveQueue {
             Ok(capacity) => capacity,
             Err(broken) => {
                 if let Some((rule, text)) = broken {
-                    host.violation(config.qpn, rule, format_args!("{text}"));
+                    host.violation(config.qpn, None, rule, format_args!("{text}"));
                 }
                 host.event(config.qpn, QpEvent::WqCatastrophic);
                 completion::receive_failed(host, config, &taken, Failure::LOCAL_QP_OP);

@@ -18,6 +18,8 @@ use std::collections::VecDeque;
 
 /// PSNs that may be outstanding: half the circle, so that old and new can be told apart.
 const MAX_SPAN: u32 = 1 << 23;
+/// Bytes of the longest WQE of a READ (`MLX5_MAX_SGE_RD`).
+const MAX_READ_BYTES: usize = 512;
 
 /// The send queue's side of a QP.
 #[derive(Debug, Default)]
@@ -66,13 +68,14 @@ impl Requester {
     pub(super) fn doorbell(&mut self, host: &mut dyn Host, config: &QpConfig, state: QpState, counter: u16) {
         if matches!(state, QpState::Rst | QpState::Init | QpState::Rtr) {
             let detail = format_args!("send doorbell {counter} in {state:?}");
-            return host.violation(config.qpn, Rule::DoorbellState, detail);
+            return host.violation(config.qpn, None, Rule::DoorbellState, detail);
         }
         let ahead = u32::from(counter.wrapping_sub(self.retired));
         if ahead > config.n_send_wqebbs {
             let (n, retired) = (config.n_send_wqebbs, self.retired);
             host.violation(
                 config.qpn,
+                None,
                 Rule::SendQueueOverrun,
                 format_args!("counter {counter}: {ahead} WQEBBs after {retired}, the ring has {n}"),
             );
@@ -225,7 +228,7 @@ impl Requester {
             None => wqe.read_segments(&bytes[..len], config.qpn, config.service),
         };
         outcome.map_err(|(rule, text): Broken| {
-            host.violation(config.qpn, rule, format_args!("{text}"));
+            host.violation(config.qpn, Some(index), rule, format_args!("{text}"));
             Failure::LOCAL_QP_OP
         })
     }
@@ -371,6 +374,7 @@ fn check_message(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) -> Resul
         let len = wqe.len_bytes;
         host.violation(
             config.qpn,
+            Some(wqe.index),
             Rule::MessageTooLong,
             format_args!("message of {len} bytes, log_msg_max allows {max}"),
         );
@@ -379,9 +383,15 @@ fn check_message(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) -> Resul
     if wqe.is_read_or_atomic() && config.max_outstanding_reads == 0 {
         host.violation(
             config.qpn,
+            Some(wqe.index),
             Rule::NoReadResources,
             format_args!("opcode 0x{:02x} on a QP that may have no READ outstanding", wqe.opcode),
         );
+        return Err(Failure::LOCAL_QP_OP);
+    }
+    if wqe.opcode() == SendOpcode::RDMA_READ && usize::from(wqe.ds) * SEGMENT_BYTES > MAX_READ_BYTES {
+        let detail = format_args!("the READ's WQE has ds {}", wqe.ds);
+        host.violation(config.qpn, Some(wqe.index), Rule::ReadTooLong, detail);
         return Err(Failure::LOCAL_QP_OP);
     }
     let need = if wqe.is_read_or_atomic() { Need::LocalWrite } else { Need::LocalRead };

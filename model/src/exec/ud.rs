@@ -156,7 +156,7 @@ impl UdQp {
         let (mtu, len) = (u64::from(self.config.mtu_bytes), wqe.len_bytes);
         if len > mtu {
             let detail = format_args!("datagram of {len} bytes, the MTU is {mtu}");
-            host.violation(self.config.qpn, Rule::MessageTooLong, detail);
+            host.violation(self.config.qpn, Some(wqe.index), Rule::MessageTooLong, detail);
             return Err(Failure::LOCAL_LENGTH);
         }
         let av = wqe.av.unwrap_or_default();
@@ -169,8 +169,8 @@ impl UdQp {
         let Some(mut headers) = self.courier.headers(host, &config, opcode, psn) else { return Ok(()) };
         if matches!(headers.link, LinkHeader::Ethernet(link) if link.dest == [0; 6]) {
             // A card sends it, to nobody.
-            let detail = format_args!("WQE {}: rmac is 00:00:00:00:00:00", wqe.index);
-            host.violation(self.config.qpn, Rule::AddressVector, detail);
+            let detail = format_args!("rmac is 00:00:00:00:00:00");
+            host.violation(self.config.qpn, Some(wqe.index), Rule::AddressVector, detail);
         }
         // The upper bit of the key given says: use the queue pair's own.
         let qkey = if av.qkey() >> 31 != 0 { self.config.qkey } else { av.qkey() };

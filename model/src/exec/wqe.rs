@@ -67,6 +67,7 @@ pub(super) type Broken = (Rule, String);
 pub(super) struct SendWqe {
     pub(super) index: u16,
     pub(super) n_wqebbs: u16,
+    pub(super) ds: u8,
     pub(super) opcode: u8,
     pub(super) fm: u8,
     pub(super) ce: u8,
@@ -103,6 +104,7 @@ impl SendWqe {
         self.pieces.clear();
         self.inline.clear();
         self.index = index;
+        self.ds = ctrl.ds();
         self.n_wqebbs = usize::from(ctrl.ds()).div_ceil(WQEBB_BYTES / SEGMENT_BYTES).max(1) as u16;
         self.opcode = ctrl.opcode().0;
         self.fm = ctrl.fm().0;

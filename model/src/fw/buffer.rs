@@ -3,6 +3,7 @@
 
 use super::refusal::Refusal;
 use crate::mem::{DmaFault, DmaMap};
+use std::ops::Range;
 
 /// `log_page_size` of contexts is less this.
 const LOG_MIN_PAGE: u8 = 12;
@@ -16,10 +17,18 @@ fn page_bytes(log_page_size: u8) -> Result<u64, Refusal> {
     }
 }
 
+/// The lowest and the highest byte of pages; an empty range of none.
+pub(super) fn extent(pages: &[u64], page_bytes: u64) -> (u64, u64) {
+    let (first, last) = (pages.iter().min(), pages.iter().max());
+    first.zip(last).map_or((1, 0), |(first, last)| (*first, last + (page_bytes - 1)))
+}
+
 /// Memory of a queue, as its context and page list describe it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Buffer {
     pages: Vec<u64>,
+    /// The lowest and the highest byte of its pages.
+    extent: (u64, u64),
     log_page_bytes: u8,
     offset_bytes: u64,
     pub(crate) len_bytes: u64,
@@ -76,7 +85,22 @@ impl Buffer {
             return Err(Refusal::PAS_ALIGNMENT);
         }
         let len_bytes = (pages.len() as u64 * page_bytes).saturating_sub(offset_bytes);
-        Ok(Self { pages, log_page_bytes: log_page_size + LOG_MIN_PAGE, offset_bytes, len_bytes })
+        let extent = extent(&pages, page_bytes);
+        Ok(Self { pages, extent, log_page_bytes: log_page_size + LOG_MIN_PAGE, offset_bytes, len_bytes })
+    }
+
+    /// Whether it has a byte in a range of addresses.
+    pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
+        let (first, last) = self.extent;
+        if last < range.start || range.end <= first {
+            return false;
+        }
+        let mut touched = false;
+        let walk = self.pieces(0, self.len_bytes, |iova, len_bytes| {
+            touched |= iova < range.end && range.start < iova.saturating_add(len_bytes);
+            Ok(())
+        });
+        walk.is_ok() && touched
     }
 
     fn check_mapped(&self, dma: &DmaMap, write: bool) -> Result<(), Refusal> {

@@ -13,9 +13,12 @@ use crate::{
     strict::{Queue, Rule, Violation},
     trace::Kind,
 };
-use mlx5_direct::mlx5::cmd::{
-    CmdEntry, CmdOpcode, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer, MboxIn,
-    MboxOut, PCI_CMD_XPORT, block_signature, ctrl_signature, entry_signature, n_mailboxes,
+use mlx5_direct::mlx5::{
+    cmd::{
+        CmdEntry, CmdOpcode, CmdStatus, DeliveryStatus, INLINE_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer,
+        MboxIn, MboxOut, PCI_CMD_XPORT, block_signature, ctrl_signature, entry_signature, n_mailboxes,
+    },
+    layout::Layout,
 };
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
@@ -150,7 +153,7 @@ impl Function {
         if !entry.hw_owned() || self.commands.taken() >> slot & 1 != 0 {
             let what = if entry.hw_owned() { "is still being executed" } else { "is owned by software" };
             let violation = Violation::new(Rule::CommandEntry, format!("the slot was rung and {what}"));
-            self.violate(violation.on(Queue::Cmd).at_index(slot).with_bytes(&bytes));
+            self.violate(violation.on(Queue::Cmd).at_index(slot).with_bytes_of(CmdEntry::DESC, &bytes));
             return Turn::Over;
         }
         let had_event_queue = self.command_eq().is_some();
@@ -230,6 +233,10 @@ impl Function {
                 Err(Refusal::NO_PAGES) if self.pages.are_coming() => return Ok(Answer::WaitsForPages),
                 Err(refusal) => {
                     self.note(|| format!("{opcode} refused: {}", refusal.text));
+                    if let Some(rule) = refusal.rule() {
+                        let violation = Violation::new(rule, format!("{opcode}: {}", refusal.text));
+                        self.violate(dispatch::of_command(violation, opcode, &input).at_index(slot));
+                    }
                     failure(refusal.status, refusal.syndrome)
                 }
             },
@@ -263,7 +270,7 @@ impl Function {
             _ => Rule::CommandEntry,
         };
         let violation = Violation::new(rule, detail).on(Queue::Cmd).at_index(slot);
-        self.violate(violation.with_bytes(&entry.to_bytes()));
+        self.violate(violation.with_bytes_of(CmdEntry::DESC, &entry.to_bytes()));
         status
     }
 

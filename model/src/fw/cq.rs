@@ -24,6 +24,7 @@ use mlx5_direct::mlx5::{
     context::{CqState, CqStatus, Cqc, CqeSize},
     eqe::{CqErrorSyndrome, EqeCqErr, EventType},
     ids::Cqn,
+    layout::Layout,
     record::{CQ_ARM_DB, CQ_SET_CI, CqArm},
 };
 
@@ -316,7 +317,16 @@ impl Function {
             // It has now.
             (1, FirstArm::Again) => (cq.arm_sn, cq.first_arm) = (arm.cmd_sn(), FirstArm::Known),
             // A repeated arm, from before an event that software has not seen yet.
-            _ => return,
+            (3, _) => return,
+            (_, first_arm) => {
+                // On a plain page the first arm is a guess.
+                if first_arm == FirstArm::Known {
+                    let detail = format!("cmd_sn {}, and the next event is {}", arm.cmd_sn(), cq.arm_sn);
+                    let violation = Violation::new(Rule::CqArmSequence, detail).on(Queue::Cq(number));
+                    self.violate(violation.with_bytes_of(CqArm::DESC, &arm.to_bytes()));
+                }
+                return;
+            }
         }
         let is_after = |counter: u32, other: u32| {
             (1..=COUNTER_MASK / 2).contains(&(counter.wrapping_sub(other) & COUNTER_MASK))

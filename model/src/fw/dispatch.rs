@@ -6,7 +6,7 @@ use crate::strict::{Queue, Rule, Violation};
 use mlx5_direct::mlx5::{
     cmd::{CmdOpcode, INLINE_BYTES, MboxIn, MboxOut},
     commands,
-    layout::Layout,
+    layout::{Desc, Kind, Layout},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -191,6 +191,36 @@ fn head_len_bytes(opcode: CmdOpcode) -> usize {
     declared.map_or(INLINE_BYTES, |command| command.output.size_bytes.min(INLINE_BYTES))
 }
 
+/// A violation by a command, which is shown field by field.
+pub(crate) fn of_command(violation: Violation, opcode: CmdOpcode, input: &[u8]) -> Violation {
+    let violation = violation.on(Queue::Cmd);
+    match commands().iter().find(|command| command.opcode == opcode) {
+        Some(command) => violation.with_bytes_of(command.input, input),
+        None => violation.with_bytes(input),
+    }
+}
+
+/// Whether reserved bits of the input are zero.
+fn check_reserved(function: &mut Function, opcode: CmdOpcode, input: &Input<'_>) {
+    let Some(command) = commands().iter().find(|command| command.opcode == opcode) else { return };
+    if let Some((place, bit)) = reserved_bit(command.input, input.bytes) {
+        let detail =
+            format!("{opcode}: {place}: bit {} of the dword at +0x{:x}", 31 - bit % 32, bit / 32 * 4);
+        function.violate(of_command(Violation::new(Rule::CommandReserved, detail), opcode, input.bytes));
+    }
+}
+
+/// The structure in which a reserved bit is set, and which of its bits.
+fn reserved_bit(desc: &'static Desc, bytes: &[u8]) -> Option<(&'static str, usize)> {
+    if let Some(bit) = desc.reserved_bit_set(bytes) {
+        return Some((desc.prm, bit));
+    }
+    desc.fields.iter().find_map(|field| match field.kind {
+        Kind::Struct(inner) => reserved_bit(inner, bytes.get(field.bit_offset / 8..)?),
+        _ => None,
+    })
+}
+
 /// Executes a command.
 pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<'_>) -> Output {
     let (when, handler) = lookup(opcode).ok_or(Refusal::UNKNOWN_OPCODE)?;
@@ -203,9 +233,10 @@ pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<
     };
     if let Some(refusal) = refusal {
         let detail = format!("{opcode} came in phase {:?}: {}", function.phase, refusal.text);
-        function.violate(Violation::new(Rule::CommandOrder, detail).on(Queue::Cmd).with_bytes(input.bytes));
+        function.violate(of_command(Violation::new(Rule::CommandOrder, detail), opcode, input.bytes));
         return Err(refusal);
     }
+    check_reserved(function, opcode, input);
     let uid = input.head().uid();
     if !matches!(uid, 0 | SHARED_UID) && !function.uctxs.contains(uid.into()) {
         return Err(Refusal::UID);

@@ -18,8 +18,8 @@ use crate::{
     trace::Kind,
 };
 use mlx5_direct::{
-    mlx5::init_segment::NicInterface,
     mlx5::uar::{CQ_DOORBELL, CqDoorbell, EQ_DOORBELL_ARM, EQ_DOORBELL_NOARM, EqDoorbell},
+    mlx5::{init_segment::NicInterface, layout::Layout},
 };
 
 /// What a register holds that nobody has written: no driver writes it (reserved bits are set).
@@ -214,6 +214,11 @@ impl Function {
             let violation = violation(Rule::DoorbellNamesLastWqe, detail).on(Queue::Sq(number));
             self.violate(violation.at_index(ctrl.wqe_index().into()));
         }
+        if counter == known && behind == 0 && !self.is_watched(uar) {
+            let detail = format!("the record holds {counter}, for which was rung before");
+            let violation = violation(Rule::DoorbellAddsWork, detail).on(Queue::Sq(number));
+            self.violate(violation.at_index(ctrl.wqe_index().into()));
+        }
         if (counter.wrapping_sub(known) as i16) < 0 {
             let detail = format!("the record holds {counter}, and held {known} before");
             return self.violate(violation(Rule::ProducerForward, detail).on(Queue::Sq(number)));
@@ -237,7 +242,8 @@ impl Function {
         let doorbell = CqDoorbell::from_bytes(value);
         let number = doorbell.cqn().get();
         let word = u32::from_be_bytes(doorbell.arm().to_bytes());
-        let violation = |rule, detail: String| Violation::new(rule, detail).with_bytes(&value);
+        let violation =
+            |rule, detail: String| Violation::new(rule, detail).with_bytes_of(CqDoorbell::DESC, &value);
         let Some(cq) = self.cqs.get(number) else {
             let detail = format!("doorbell for CQ 0x{number:x}, which does not exist");
             return self.violate(violation(Rule::DoorbellQueueExists, detail));
@@ -257,7 +263,8 @@ impl Function {
     fn eq_register(&mut self, uar: u32, value: [u8; 4], arm: bool) {
         let doorbell = EqDoorbell::from_bytes(value);
         let number = doorbell.eqn().get();
-        let violation = |rule, detail: String| Violation::new(rule, detail).with_bytes(&value);
+        let violation =
+            |rule, detail: String| Violation::new(rule, detail).with_bytes_of(EqDoorbell::DESC, &value);
         match self.eqs.get(number).map(super::eq::EventQueue::uar) {
             None => {
                 let detail = format!("doorbell for EQ 0x{number:x}, which does not exist");

@@ -47,6 +47,10 @@ impl EventQueue {
         self.context.uar_page().get()
     }
 
+    pub(super) fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
     fn n_slots(&self) -> u32 {
         1 << self.context.log_eq_size()
     }

@@ -16,6 +16,7 @@ use mlx5_direct::mlx5::{
     eqe::{EqeQpSrq, EventQueueType, EventType},
     ids::{Cqn, Pdn, Qpn},
 };
+use mlx5_direct::wqe::{CtrlSeg, SEGMENT_BYTES};
 use std::fmt;
 
 /// The function while one of its engines runs.
@@ -33,11 +34,13 @@ impl From<Rule> for strict::Rule {
             Rule::DsTooSmall | Rule::DsTooLarge => Self::DsCoversSegments,
             Rule::WqeBeyondDoorbell => Self::DoorbellNamesLastWqe,
             Rule::WqeOpcode | Rule::WqeOpmod => Self::OpcodeKnown,
-            Rule::WqeReserved | Rule::WqeFlags => Self::ReservedBits,
-            Rule::WqeInline => Self::InlineWithinLimit,
+            Rule::WqeReserved => Self::ReservedBits,
+            Rule::WqeFlags => Self::FlagsKnown,
+            Rule::WqeInline => Self::InlineWhereAllowed,
             Rule::AtomicLength => Self::AtomicLength,
             Rule::UmrList => Self::UmrListFits,
             Rule::MessageTooLong => Self::MessageWithinLimit,
+            Rule::ReadTooLong => Self::ReadWithinLimit,
             Rule::NoReadResources => Self::ReadsAllowed,
             Rule::AddressVector => Self::AddressVector,
             Rule::SourceAddressEmpty => Self::SourceAddressSet,
@@ -62,6 +65,20 @@ impl FunctionHost<'_> {
 }
 
 impl FunctionHost<'_> {
+    /// The WQE at `index` as the ring has it, as long as its control segment says; empty if that cannot be read.
+    fn posted_wqe(&self, qpn: Qpn, index: u16) -> Vec<u8> {
+        let mut head = [0; SEGMENT_BYTES];
+        let read = |at: u16, into: &mut [u8]| {
+            let qp = self.function.qps.get(qpn.get());
+            qp.is_some_and(|qp| qp.read_send_ring(&self.function.dma, at, 0, into))
+        };
+        if !read(index, &mut head) {
+            return Vec::new();
+        }
+        let mut wqe = vec![0; SEGMENT_BYTES * usize::from(CtrlSeg::from_bytes(head).ds().max(1))];
+        if read(index, &mut wqe) { wqe } else { head.to_vec() }
+    }
+
     /// A send completion tells software that WQEs up to this one may be overwritten: none may be by now.
     fn check_retired(&mut self, cqe: &[u8; 64]) {
         let cqe = RequesterCqe::from_bytes(*cqe);
@@ -74,7 +91,7 @@ impl FunctionHost<'_> {
         if let Some((index, wqebb)) = qp.retire(&self.function.dma, last) {
             let detail = format!("WQEBB {index} was overwritten before its WQE completed");
             let violation = Violation::new(strict::Rule::SlotReusedEarly, detail).on(Queue::Sq(number));
-            self.function.violate(violation.at_index(index.into()).with_bytes(&wqebb));
+            self.function.violate(violation.at_index(index.into()).with_wqe(&wqebb));
         }
     }
 }
@@ -93,11 +110,18 @@ impl Host for FunctionHost<'_> {
     ) -> Result<(), RingFault> {
         let qp = self.function.qps.get(qpn.get()).ok_or(RingFault)?;
         let result = qp.read_ring(&self.function.dma, ring, offset_bytes as u64, into);
+        let is_as_posted = ring == Ring::Send || qp.is_receive_as_posted(offset_bytes, into);
         result.map_err(|fault| {
             let queue = if ring == Ring::Send { Queue::Sq(qpn.get()) } else { Queue::Rq(qpn.get()) };
             self.function.violate_on(queue, strict::Rule::DmaUnmapInUse, format!("ring: {fault}"));
             RingFault
         })?;
+        if !is_as_posted {
+            let detail =
+                format!("the receive WQE at +0x{offset_bytes:x} of the ring was overwritten while posted");
+            let violation = Violation::new(strict::Rule::SlotReusedEarly, detail).on(Queue::Rq(qpn.get()));
+            self.function.violate(violation.with_bytes(into));
+        }
         let kind = if ring == Ring::Send { Kind::SendWqe } else { Kind::RecvWqe };
         self.function.record(kind, into, || format!("QP {qpn}, ring offset 0x{offset_bytes:x}"));
         Ok(())
@@ -112,7 +136,12 @@ impl Host for FunctionHost<'_> {
     fn receive_counter(&mut self, qpn: Qpn) -> u16 {
         let record = self.function.qps.get(qpn.get()).and_then(super::qp::Qp::receive_record);
         match record.map(|record| self.function.dma.load_be32(record)) {
-            Some(Ok(word)) => word as u16,
+            Some(Ok(word)) => {
+                if let Some(qp) = self.function.qps.get_mut(qpn.get()) {
+                    qp.take_receive_shadow(&self.function.dma, word as u16);
+                }
+                word as u16
+            }
             Some(Err(fault)) => {
                 let detail = format!("doorbell record: {fault}");
                 self.function.violate_on(Queue::Rq(qpn.get()), strict::Rule::DmaUnmapInUse, detail);
@@ -213,11 +242,15 @@ impl Host for FunctionHost<'_> {
         Some(SourceAddress { station: Station::Ethernet { mac: entry.source_mac(), vlan_id }, gid, kind })
     }
 
-    fn violation(&mut self, qpn: Qpn, rule: Rule, detail: fmt::Arguments<'_>) {
+    fn violation(&mut self, qpn: Qpn, index: Option<u16>, rule: Rule, detail: fmt::Arguments<'_>) {
         let queue = match rule {
             Rule::ReceiveQueueOverrun => Queue::Rq(qpn.get()),
             _ => Queue::Sq(qpn.get()),
         };
-        self.function.violate_on(queue, rule.into(), detail.to_string());
+        let mut violation = Violation::new(rule.into(), detail.to_string()).on(queue);
+        if let Some(index) = index {
+            violation = violation.at_index(index.into()).with_wqe(&self.posted_wqe(qpn, index));
+        }
+        self.function.violate(violation);
     }
 }

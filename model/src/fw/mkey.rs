@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    Function, caps,
+    Function,
+    buffer::extent,
+    caps,
     devx::UmemPart,
     dispatch::{Input, Output, done, out},
     pages::Cost,
@@ -19,6 +21,7 @@ use mlx5_direct::{
     },
     wqe::{KlmEntry, MttEntry},
 };
+use std::ops::Range;
 
 /// Most units of 16 bytes that a key's translation may have: 4 GiB of them.
 const MAX_OCTOWORDS: u32 = 1 << 28;
@@ -38,6 +41,8 @@ pub(crate) struct Mkey {
     pub(crate) context: Mkc,
     /// The translation, as it was given; what lies beyond was never written.
     octowords: Vec<Octoword>,
+    /// Pages as CREATE_MKEY got them: the lowest and the highest byte. A UMR may have led the key elsewhere since.
+    extent: (u64, u64),
     /// How long it may become.
     n_octowords_max: u32,
     cost: Cost,
@@ -68,16 +73,16 @@ impl Mkey {
         };
         // Translations are kept in units of 64 bytes: Linux gives a key for 4 pages a list of 8.
         let n_octowords_max = n_octowords_max.max(octowords.len() as u32).next_multiple_of(4);
-        let mkey =
-            Self { context, octowords, n_octowords_max, cost: Cost::mkey(2 * n_octowords_max as usize) };
+        let cost = Cost::mkey(2 * n_octowords_max as usize);
+        let mut mkey = Self { context, octowords, extent: (1, 0), n_octowords_max, cost };
         if mode == MkcAccessMode::MTT && !context.free() {
-            mkey.check_pages()?;
+            mkey.extent = mkey.check_pages()?;
         }
         Ok(mkey)
     }
 
-    /// Whether the page list of a new key is long enough and made of pages.
-    fn check_pages(&self) -> Result<(), Refusal> {
+    /// Whether the page list of a new key is long enough and made of pages: their extent.
+    fn check_pages(&self) -> Result<(u64, u64), Refusal> {
         let log_page = self.context.log_page_size();
         if !(12..=31).contains(&log_page) {
             return Err(Refusal::PAGE_SIZE);
@@ -89,10 +94,28 @@ impl Mkey {
         if !announced || self.octowords.len() < n_pages.div_ceil(2) || self.context.length64() {
             return Err(Refusal::MKEY_TRANSLATION);
         }
-        match (0..n_pages).all(|n| self.page(n as u64).unwrap_or(0).is_multiple_of(1 << log_page)) {
-            true => Ok(()),
+        let pages: Vec<u64> = (0..n_pages).map(|n| self.page(n as u64).unwrap_or(0)).collect();
+        match pages.iter().all(|page| page.is_multiple_of(1 << log_page)) {
+            true => Ok(extent(&pages, 1 << log_page)),
             false => Err(Refusal::PAS_ALIGNMENT),
         }
+    }
+
+    /// Whether the key leads to a byte in a range of addresses, by the list that it was made with.
+    pub(super) fn touches(&self, range: &Range<u64>) -> bool {
+        let (first, last) = self.extent;
+        if self.context.free() || last < range.start || range.end <= first {
+            return false;
+        }
+        // Pages may be larger than what the key has of them.
+        let page_bytes = 1u64 << self.context.log_page_size();
+        let inside = self.context.start_addr() % page_bytes;
+        let end = inside + self.context.len();
+        (0..end.div_ceil(page_bytes)).any(|n| {
+            let (from, to) = ((n * page_bytes).max(inside), ((n + 1) * page_bytes).min(end));
+            let place = |at: u64| self.page(n).map(|page| page.saturating_add(at - n * page_bytes));
+            place(from).zip(place(to)).is_some_and(|(from, to)| from < range.end && range.start < to)
+        })
     }
 
     /// Address of page `n` of the list, if it was given. The permissions beside it are about paging on demand:
@@ -125,6 +148,7 @@ impl Mkey {
     /// Replaces part of the translation, for which there is room.
     pub(super) fn set_octowords(&mut self, offset: usize, list: &[Octoword]) {
         let end = offset + list.len();
+        self.extent = (1, 0);
         if self.octowords.len() < end {
             self.octowords.resize(end, Octoword::default());
         }

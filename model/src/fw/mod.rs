@@ -45,6 +45,7 @@ mod table;
 mod tir;
 mod traffic;
 mod umr;
+mod unmap;
 mod vport;
 mod wq;
 

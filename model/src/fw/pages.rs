@@ -14,7 +14,7 @@ use mlx5_direct::mlx5::{
     cmd::{ManagePagesIn, ManagePagesOpMod, ManagePagesOut, QueryPagesIn, QueryPagesOpMod, QueryPagesOut},
     eqe::{EqePageReq, EventType},
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 use zerocopy::IntoBytes;
 
 const PAGE_BYTES: u64 = 4096;
@@ -57,6 +57,11 @@ pub(crate) struct Pages {
 impl Pages {
     pub(crate) fn n_owned(&self) -> usize {
         self.owned.len()
+    }
+
+    /// The first page in a range of addresses.
+    pub(super) fn first_owned(&self, range: &Range<u64>) -> Option<u64> {
+        self.owned.range((range.start & !(PAGE_BYTES - 1))..range.end).next().copied()
     }
 
     /// Whether the host was asked for pages and has not answered.

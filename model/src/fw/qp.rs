@@ -12,6 +12,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::exec::{Engine, Host, Path, QpConfig, QpState, Ring, Service};
+use crate::strict::{Queue, Rule};
 use mlx5_direct::mlx5::{
     cmd::{CreateQpIn, CreateQpOut, DestroyQpIn, QueryQpIn, QueryQpOut},
     context::{Ads, QpState as WireState, Qpc, RqType, ScatterToCqe, ServiceType},
@@ -49,6 +50,9 @@ pub(crate) struct Qp {
     /// The send ring as it was when its WQEs were posted, and the first WQEBB not retired since.
     shadow: Vec<u8>,
     retired: u16,
+    /// The receive ring as it was when its WQEs were seen to be posted, and the counter of the first not seen yet.
+    receive_shadow: Vec<u8>,
+    receive_shadowed: u16,
 }
 
 impl Qp {
@@ -91,6 +95,8 @@ impl Qp {
             receive_seen: 0,
             shadow: vec![0; n_send_wqebbs as usize * WQEBB_BYTES as usize],
             retired: 0,
+            receive_shadow: Vec::new(),
+            receive_shadowed: 0,
         };
         qp.engine = Some(Box::new(Engine::new(qp.config(Qpn::new(0)))));
         Ok(qp)
@@ -193,7 +199,37 @@ impl Qp {
 
     /// In RST nothing is posted.
     pub(crate) fn forget_posted(&mut self) {
-        (self.producer, self.retired, self.receive_seen) = (0, 0, 0);
+        (self.producer, self.retired, self.receive_seen, self.receive_shadowed) = (0, 0, 0, 0);
+    }
+
+    /// Keeps a copy of the receive WQEs up to `counter`, when the device first sees that they are posted.
+    pub(crate) fn take_receive_shadow(&mut self, dma: &crate::mem::DmaMap, counter: u16) {
+        let first = std::mem::replace(&mut self.receive_shadowed, counter);
+        // More than a ring is another rule's: then it is the whole ring that is seen now.
+        let n_new = u32::from(counter.wrapping_sub(first)).min(self.n_receive_wqes) as u16;
+        let first = counter.wrapping_sub(n_new);
+        let stride_bytes = 16usize << self.context.log_rq_stride();
+        self.receive_shadow.resize(self.n_receive_wqes as usize * stride_bytes, 0);
+        for slot in (0..n_new).map(|n| u32::from(first.wrapping_add(n)) & (self.n_receive_wqes - 1)) {
+            let at = slot as usize * stride_bytes;
+            let wqe = &mut self.receive_shadow[at..at + stride_bytes];
+            // What cannot be read is reported when it is executed.
+            let _unreadable = self.buffer.read(dma, at as u64, wqe);
+        }
+    }
+
+    /// Whether a receive WQE is what it was when it was posted.
+    pub(crate) fn is_receive_as_posted(&self, offset_bytes: usize, wqe: &[u8]) -> bool {
+        self.receive_shadow.get(offset_bytes..offset_bytes + wqe.len()).is_none_or(|posted| posted == wqe)
+    }
+
+    pub(super) fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// Address of its doorbell record, if it has a queue.
+    pub(super) fn record(&self) -> Option<u64> {
+        (self.n_send_wqebbs != 0 || self.n_receive_wqes != 0).then(|| self.context.dbr_addr())
     }
 
     fn shadow_at(&self, index: u16) -> usize {
@@ -373,6 +409,7 @@ impl Function {
 
     pub(super) fn destroy_qp(&mut self, input: &Input<'_>) -> Output {
         let number = input.get::<DestroyQpIn>()?.qpn().get();
+        self.check_rung(number);
         self.with_engine(number, |engine, host| engine.part(host));
         let qp = self.qps.remove(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         self.hold_parts(&qp.context, -1);
@@ -382,6 +419,35 @@ impl Function {
         self.multicast.forget(number);
         self.refund(Cost::QP);
         done()
+    }
+
+    /// The queue pair's queues end: what its record counts must have been rung for.
+    pub(super) fn check_rung(&mut self, number: u32) {
+        let Some(qp) = self.qps.get(number).filter(|qp| qp.has_send_queue() && qp.sends()) else { return };
+        let known = qp.producer;
+        if let Ok(word) = self.dma.load_be32(qp.send_record())
+            && word as u16 != known
+        {
+            let detail = format!("the record holds {}, and the last doorbell gave {known}", word as u16);
+            self.violate_on(Queue::Sq(number), Rule::DoorbellFollowsRecord, detail);
+        }
+    }
+
+    /// The queue pair leaves RST: nothing is posted yet.
+    pub(super) fn check_record_is_zero(&mut self, number: u32) {
+        let Some(qp) = self.qps.get(number) else { return };
+        let records = [
+            (Queue::Sq(number), qp.has_send_queue().then(|| qp.send_record())),
+            (Queue::Rq(number), qp.receive_record()),
+        ];
+        for (queue, record) in records {
+            if let Some(Ok(word)) = record.map(|record| self.dma.load_be32(record))
+                && word != 0
+            {
+                let detail = format!("the doorbell record holds 0x{word:x} in RST");
+                self.violate_on(queue, Rule::RecordZeroAtStart, detail);
+            }
+        }
     }
 
     /// Calls into a QP's engine with the function as its host.

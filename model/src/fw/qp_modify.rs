@@ -3,11 +3,14 @@
 
 use super::{
     Function, caps,
-    dispatch::{Input, Output, done},
+    dispatch::{Input, Output, done, of_command},
     qp::wire_state,
     refusal::Refusal,
 };
-use crate::exec::{QpConfig, QpState};
+use crate::{
+    exec::{QpConfig, QpState},
+    strict::{Rule, Violation},
+};
 use mlx5_direct::mlx5::{
     cmd::{CmdOpcode, Init2rtrQpIn, MboxIn, Qp2errIn},
     context::{Qpc, ServiceType},
@@ -243,7 +246,14 @@ impl Function {
         };
         let number = qpn.get();
         let qp = self.qps.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
-        if !transition.from.contains(&qp.state()) {
+        let state = qp.state();
+        if !transition.from.contains(&state) {
+            // The device moves QPs to SQER and ERR by itself, and software may not know it yet.
+            if !matches!(state, Sqer | ERR) {
+                let detail = format!("{opcode} of QP 0x{number:x} in {state:?}");
+                let violation = Violation::new(Rule::QpTransition, detail);
+                self.violate(of_command(violation, opcode, input.bytes));
+            }
             return Err(Refusal::QP_TRANSITION);
         }
         if mask & !transition.optional != 0 {
@@ -262,6 +272,11 @@ impl Function {
         if counter != old_counter {
             self.hold_counters(counter)?;
             self.release_counters(old_counter);
+        }
+        match opcode {
+            CmdOpcode::RST2INIT_QP => self.check_record_is_zero(number),
+            CmdOpcode::QP_2RST => self.check_rung(number),
+            _ => {}
         }
         self.enter(number, transition.to, context);
         done()

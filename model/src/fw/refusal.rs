@@ -1,6 +1,7 @@
 //! Why firmware refuses a command: status, syndrome and the reason in words.
 #![forbid(unsafe_code)]
 
+use crate::strict::Rule;
 use mlx5_direct::mlx5::cmd::CmdStatus;
 
 /// A refusal. The syndrome is the model's own number; the trace has the words.
@@ -135,6 +136,46 @@ refusals! {
     COUNTER_GROUP = 0x4d0093 BAD_PARAM_ERR "the port has no such group of counters",
     REGISTER_GROUP = 0x4d0094 BAD_PARAM_ERR "there is no such group of registers or features",
     PORT = 0x4d0092 BAD_PARAM_ERR "the port does not exist",
+}
+
+impl Refusal {
+    /// The rule that a driver has broken who is refused so. None where drivers ask in order to find out, where their
+    /// users ask, and where the command's handler tells more.
+    pub fn rule(self) -> Option<Rule> {
+        let rule = match self {
+            Self::BOOT_PAGES_MISSING | Self::INIT_PAGES_MISSING | Self::ENABLED_TWICE => Rule::CommandOrder,
+            Self::INPUT_SHORT | Self::OUTPUT_SHORT | Self::LIST_SHORT => Rule::CommandLength,
+            Self::NO_SUCH_OBJECT
+            | Self::NO_SUCH_PD
+            | Self::NO_SUCH_UAR
+            | Self::NO_SUCH_EQ
+            | Self::NO_SUCH_CQ
+            | Self::NO_SUCH_COUNTER
+            | Self::QP_SRQ => Rule::ObjectExists,
+            Self::CAP_ABOVE_MAX
+            | Self::QUEUE_SIZE
+            | Self::VECTOR
+            | Self::CQE_SIZE
+            | Self::RQ_STRIDE
+            | Self::SQ_STRIDE
+            | Self::QP_GID_INDEX
+            | Self::QP_READS
+            | Self::QP_PORT
+            | Self::QP_MESSAGE
+            | Self::ROCE_INDEX
+            | Self::RQT_SIZE => Rule::WithinCapabilities,
+            Self::PAGE_SIZE | Self::PAGE_OFFSET | Self::PAS_ALIGNMENT | Self::PAGE_ALIGNMENT => {
+                Rule::PageList
+            }
+            Self::QUEUE_NOT_MAPPED => Rule::DmaMapped,
+            Self::RECORD => Rule::RecordAligned,
+            Self::PAGE_TWICE => Rule::PageGivenOnce,
+            Self::MKEY_LENGTH | Self::MKEY_TRANSLATION => Rule::KeyTranslation,
+            Self::QP_OPT_PARAM => Rule::QpOptParam,
+            _ => return None,
+        };
+        Some(rule)
+    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,10 @@ impl Sq {
         self.context.wq().uar_page().get()
     }
 
+    pub(super) fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
     pub(crate) fn send_record(&self) -> u64 {
         self.context.wq().dbr_addr() + SND_DBR as u64
     }

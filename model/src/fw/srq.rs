@@ -67,6 +67,10 @@ pub(crate) struct Srq {
 }
 
 impl Srq {
+    pub(super) fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
     fn new(context: Context, buffer: Buffer, record: u64, log_stride_bytes: u8, log_size: u8) -> Self {
         let n_wqes = 1 << log_size;
         Self {

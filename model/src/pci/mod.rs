@@ -109,6 +109,12 @@ impl ModelFunction {
         &self.dma
     }
 
+    /// Tells the model that its driver unmaps a range, before that is done: no object may have its address any more.
+    /// For front ends whose clients unmap as drivers do.
+    pub fn check_unmap(&self, iova: u64, len_bytes: u64) {
+        self.card().with_function(self.index, |function| function.check_unmap(iova, len_bytes));
+    }
+
     /// The memfd with BAR0, for front ends that let others map it.
     pub fn bar_fd(&self) -> BorrowedFd<'_> {
         self.bar.fd()
@@ -312,6 +318,7 @@ impl PciFunction for ModelFunction {
 
     fn dma_unmap(&self, iova: u64, len_bytes: usize) -> io::Result<()> {
         let len_bytes = len_bytes as u64;
+        self.check_unmap(iova, len_bytes);
         let result = match self.dma.unmap(iova, len_bytes) {
             Ok(n) if n == len_bytes => Ok(()),
             Ok(_) => Err(MapError::NotMapped),

@@ -4,83 +4,15 @@
 //! stock driver (Linux mlx5, libmlx5) would break is a wrong rule.
 #![forbid(unsafe_code)]
 
+mod rule;
+
+pub use rule::Rule;
+
+use mlx5_direct::{
+    mlx5::layout::{Desc, Layout},
+    wqe::{CtrlSeg, decode},
+};
 use std::{fmt, time::Duration};
-
-macro_rules! rules {
-    ($( $name:ident: $text:literal, )*) => {
-        /// A rule of the device interface.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Rule {
-            $( #[doc = $text] $name, )*
-        }
-
-        impl Rule {
-            /// Every rule.
-            pub const ALL: &[Self] = &[$( Self::$name ),*];
-
-            /// The rule's name.
-            pub const fn name(self) -> &'static str {
-                match self { $( Self::$name => stringify!($name), )* }
-            }
-
-            /// The rule in words.
-            pub const fn text(self) -> &'static str {
-                match self { $( Self::$name => $text, )* }
-            }
-        }
-    };
-}
-
-rules! {
-    RecordBeforeDoorbell: "the doorbell record holds the new producer counter before the doorbell is rung",
-    DoorbellNamesLastWqe: "the doorbell is the first 8 bytes of the last WQE posted",
-    DoorbellQueueExists: "a doorbell names a queue that exists",
-    DoorbellRightPage: "a queue is rung through the UAR page that its context names",
-    DoorbellRegister: "a store to a UAR page hits a register with the register's width",
-    DoorbellAllocatedPage: "only UAR pages that ALLOC_UAR returned are written",
-    BlueFlameWholeLines: "BlueFlame copies whole 64-byte lines, in order, from the start of a buffer",
-    BlueFlameMatchesRing: "the bytes copied by BlueFlame are those of the WQE in the ring",
-    WqeIndexMatchesPosition: "ctrl.wqe_index is the free-running counter of the WQE's first WQEBB",
-    WqeQpnMatchesQueue: "ctrl.qpn is the number of the queue that holds the WQE",
-    DsCoversSegments: "ctrl.ds covers exactly the segments of the operation",
-    OpcodeKnown: "the opcode is one that the queue's transport has",
-    ReservedBits: "reserved bits are zero",
-    InlineWithinLimit: "inline data fits in the WQE",
-    MinInline: "as much of a frame's head is inline as min_wqe_inline_mode asks for",
-    LsoSegments: "LSO has an mss and an inline header that ends with TCP's or UDP's; SEND has neither",
-    SlotReusedEarly: "a WQEBB is not written again before its WQE is completed",
-    ProducerWithinRing: "a producer counter runs at most one ring ahead of the consumer",
-    SharedListSound: "the list of a shared receive queue stays in the queue and comes to each WQE only after it was posted again",
-    ProducerForward: "a producer counter never runs backwards",
-    PostInRightState: "WQEs are posted in a state that takes them",
-    AtomicLength: "the local buffer of an atomic has 8 bytes",
-    UmrMask: "a UMR's mkey_mask names fields that exist, and mkc.pd only on the queue pair that registers",
-    UmrListFits: "a UMR's list has klm_octowords entries, comes in fours and fits the key's translation",
-    MessageWithinLimit: "a message is at most 2^log_msg_max bytes, and a datagram what one packet carries",
-    ReadsAllowed: "READs and atomics are posted only where log_sra_max allows one",
-    AddressVector: "the address vector of a datagram has all of its 48 bytes, and on Ethernet the peer's MAC",
-    SourceAddressSet: "a QP's src_addr_index names a RoCE address that was set",
-    CqOverrun: "a CQ has room for every completion",
-    CqConsumerForward: "a CQ's consumer index never runs backwards or ahead of the producer",
-    EqOverrun: "an EQ has room for every event",
-    EqConsumerForward: "an EQ's consumer index never runs backwards or ahead of the producer",
-    CommandOrder: "commands come in the order of bring-up and teardown",
-    CommandEntry: "a rung command entry is owned by hardware and well formed",
-    CommandToken: "the token of an entry is that of all its mailboxes",
-    ObjectInUse: "an object is destroyed after the objects that use it",
-    LeakAtClose: "every object is destroyed before TEARDOWN_HCA",
-    PagesAtClose: "firmware pages are reclaimed before DISABLE_HCA",
-    DmaMapped: "every address given to the device is mapped for DMA",
-    DmaWritable: "memory that the device writes is mapped for writing",
-    DmaUnmapInUse: "memory is unmapped after the objects that name it are destroyed",
-    RingInitialised: "CQ memory is filled with the hardware-owned pattern before creation, EQ memory before its first doorbell or event",
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// The queue that a violation is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,15 +59,26 @@ pub struct Violation {
     pub index: Option<u32>,
     /// What was seen and what was expected, with the numbers.
     pub detail: String,
-    /// The bytes concerned, at most one WQE.
+    /// The bytes concerned: a WQE, a doorbell, a command's input.
     pub bytes: Vec<u8>,
+    /// The same in words, field by field, where they are of one structure.
+    pub decoded: String,
 }
 
 impl Violation {
     /// A violation of `rule`; `detail` says what was seen and what was expected.
     pub fn new(rule: Rule, detail: impl Into<String>) -> Self {
         let (function, at) = (0, Duration::ZERO);
-        Self { rule, function, at, queue: None, index: None, detail: detail.into(), bytes: Vec::new() }
+        Self {
+            rule,
+            function,
+            at,
+            queue: None,
+            index: None,
+            detail: detail.into(),
+            bytes: Vec::new(),
+            decoded: String::new(),
+        }
     }
 
     /// On `queue`.
@@ -158,6 +101,24 @@ impl Violation {
         self.bytes = bytes.to_vec();
         self
     }
+
+    /// With the bytes concerned, which are of this structure.
+    #[must_use]
+    pub fn with_bytes_of(self, desc: &'static Desc, bytes: &[u8]) -> Self {
+        let decoded =
+            if bytes.len() >= desc.size_bytes { desc.explain(bytes).to_string() } else { String::new() };
+        Self { decoded, ..self.with_bytes(bytes) }
+    }
+
+    /// With the bytes of a send WQE.
+    #[must_use]
+    pub fn with_wqe(self, bytes: &[u8]) -> Self {
+        match decode(bytes) {
+            Ok(wqe) => Self { decoded: wqe.to_string(), ..self.with_bytes(bytes) },
+            // What breaks a rule may make no sense as a whole.
+            Err(_) => self.with_bytes_of(CtrlSeg::DESC, bytes),
+        }
+    }
 }
 
 impl fmt::Display for Violation {
@@ -169,9 +130,9 @@ impl fmt::Display for Violation {
         if let Some(index) = self.index {
             write!(f, ", index {index}")?;
         }
-        write!(f, "]: {}. Rule: {}", self.detail, self.rule.text())?;
+        write!(f, "]: {}. Rule: {} ({})", self.detail, self.rule.text(), self.rule.source())?;
         if !self.bytes.is_empty() {
-            write!(f, "\n{}", crate::trace::Hexdump(&self.bytes))?;
+            write!(f, "\n{}{}", crate::trace::Hexdump(&self.bytes), self.decoded)?;
         }
         Ok(())
     }
@@ -191,12 +152,5 @@ mod tests {
         for part in ["WqeIndexMatchesPosition", "SQ of QP 0x40", "index 8", "wqe_index 7", "00 00 07 0a"] {
             assert!(text.contains(part), "{text}");
         }
-    }
-
-    #[test]
-    fn names_are_unique() {
-        let mut names: Vec<_> = Rule::ALL.iter().map(|rule| rule.name()).collect();
-        names.dedup();
-        assert_eq!(names.len(), Rule::ALL.len());
     }
 }

@@ -29,6 +29,12 @@ fn commands_before_their_time_are_refused_and_named() {
     rig.run(Raw::cmd(0x104, 16)).ok();
     assert_eq!(rig.run(alloc_pd).syndrome(), Refusal::NOT_INITIALISED.syndrome);
     assert_eq!(rules(&rig), [Rule::CommandOrder; 2]);
+    let [rule, shown] = {
+        rig.run(Raw::cmd(0x800, 16));
+        let violation = rig.model.take_violations().remove(0);
+        [violation.rule.source().to_owned(), violation.to_string()]
+    };
+    assert!(shown.contains(&rule) && shown.contains("ALLOC_PD"), "{shown}");
     let init = Raw::cmd(0x102, 16);
     assert_eq!(rig.run(init.clone()).syndrome(), Refusal::BOOT_PAGES_MISSING.syndrome);
     rig.give_pages(1);
@@ -36,6 +42,7 @@ fn commands_before_their_time_are_refused_and_named() {
     rig.give_pages(2);
     rig.run(init).ok();
     assert_eq!(rig.exec(&Raw::cmd(0x105, 16), 12).syndrome(), Refusal::INITIALISED.syndrome);
+    assert_eq!(rules(&rig), [Rule::CommandOrder; 2], "twice without pages");
 }
 
 #[test]
@@ -110,7 +117,53 @@ fn bad_commands_get_status_and_syndrome() {
         0x3,
         Refusal::PAGE_NOT_MAPPED,
     );
-    assert_eq!(rules(&rig), [Rule::CommandOrder, Rule::DmaWritable]);
+    let broken = [
+        Rule::CommandLength,
+        Rule::ObjectExists,
+        Rule::CommandOrder,
+        Rule::WithinCapabilities,
+        Rule::PageList,
+        Rule::CommandLength,
+        Rule::DmaWritable,
+    ];
+    assert_eq!(rules(&rig), broken, "who asks for what there is not breaks none");
+}
+
+#[test]
+fn reserved_bits_of_commands_are_named_with_their_place() {
+    let mut rig = Rig::new("drive=step");
+    rig.bring_up();
+    // ALLOC_PD: the dword after uid and op_mod. CREATE_MKEY: the first bit of its context's second dword.
+    rig.run(Raw::cmd(0x800, 16).set(8, 0, 0, 1)).ok();
+    let pd = rig.alloc_pd();
+    let key = Raw::cmd(0x200, 272).set(0x10, 10, 10, 1).set(0x1c, 31, 31, 1).set(0x1c, 23, 0, pd);
+    rig.run(key.set(0x18, 31, 0, 0).set(0x10, 31, 31, 0).set(0x20 + 0x20, 31, 0, 1)).ok();
+    let broken = rig.model.take_violations();
+    assert_eq!(broken.iter().map(|broken| broken.rule).collect::<Vec<_>>(), [Rule::CommandReserved; 2]);
+    assert!(broken[0].detail.contains("+0x8"), "{}", broken[0]);
+    assert!(broken[1].detail.contains("mkc"), "{}", broken[1]);
+}
+
+#[test]
+fn memory_that_goes_before_its_object_is_named() {
+    let mut rig = Rig::new("drive=step");
+    rig.bring_up();
+    let uar = rig.alloc_uar();
+    let (eqn, _) = rig.create_eq(uar, 6, 0, 0);
+    let cq = rig.create_cq(uar, 4, eqn);
+    let cut = |rig: &Rig| {
+        // All memory of the rig is one mapping, and stays: the model is told, as by a front end.
+        rig.function.check_unmap(MEMORY + 0x10_0000, 0x100_0000);
+        rules(rig)
+    };
+    assert_eq!(cut(&rig), [Rule::DmaUnmapInUse]);
+    rig.run(Raw::cmd(0x401, 16).set(8, 23, 0, cq.number)).ok();
+    rig.run(Raw::cmd(0x302, 16).set(8, 7, 0, eqn)).ok();
+    // Firmware's pages are left.
+    assert_eq!(cut(&rig), [Rule::DmaUnmapInUse]);
+    rig.run(Raw::cmd(0x803, 16).set(8, 23, 0, uar)).ok();
+    rig.tear_down();
+    assert_eq!(cut(&rig), []);
 }
 
 #[test]
@@ -227,6 +280,7 @@ fn objects_in_use_stay() {
     rig.run(Raw::cmd(0x102, 16)).ok();
     assert_eq!(end(0x501, qp.number).syndrome(), Refusal::NO_SUCH_OBJECT.syndrome, "gone with the teardown");
     assert_eq!(end(0x202, key.dword(8)).syndrome(), Refusal::NO_SUCH_OBJECT.syndrome);
+    assert_eq!(rules(&rig), [Rule::ObjectExists; 2]);
 }
 
 #[test]
@@ -262,7 +316,8 @@ fn queues_must_be_mapped_aligned_and_filled() {
     assert_eq!(create(eq(memory, 7, &[memory])).syndrome(), Refusal::LIST_SHORT.syndrome);
     assert_eq!(create(eq(memory, 17, &[memory])).syndrome(), Refusal::QUEUE_SIZE.syndrome);
     assert_eq!(create(eq(memory, 6, &[0x5000_0000])).syndrome(), Refusal::QUEUE_NOT_MAPPED.syndrome);
-    rig.model.assert_clean();
+    let broken = [Rule::PageList, Rule::CommandLength, Rule::WithinCapabilities, Rule::DmaMapped];
+    assert_eq!(rules(&rig), broken);
     let number = create(eq(memory, 6, &pages(memory, 4096))).ok().dword(8);
     // Whoever makes an EQ through rdma-core's DevX is given its memory then: it is looked at by the first doorbell.
     rig.model.assert_clean();

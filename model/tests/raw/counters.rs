@@ -51,7 +51,7 @@ fn a_set_counts_for_the_queue_pairs_that_name_it() {
 
     let free = |set| rig.run(Raw::cmd(0x772, 16).set(8, 7, 0, set)).status();
     assert_ne!(free(set), (0, 0));
-    assert_eq!(rules(&rig), [Rule::ObjectInUse]);
+    assert_eq!(rules(&rig), [Rule::ObjectExists, Rule::ObjectInUse]);
     assert_eq!(join(&qp, other), (0, 0));
     assert_eq!(free(set), (0, 0));
     write(&rig, &page, &mut qp);

@@ -167,6 +167,7 @@ fn a_resize_without_room_is_refused() {
     // Three and the CQE that ends the old buffer fit in four; in two they do not.
     assert_eq!(world.resize(1, 0xf1).0, refused);
     assert_eq!(world.resize(23, 0xf1).0, Refusal::QUEUE_SIZE.syndrome);
+    assert_eq!(rules(&world.rig), [Rule::WithinCapabilities]);
     world.complete();
     assert_eq!(world.resize(5, 0xf1).0, refused, "no slot left in the old buffer");
     (0..4).for_each(|_| assert!(world.cq.poll(&world.rig, true).is_some(), "nothing happened to the CQ"));

@@ -3,8 +3,9 @@
 use crate::{
     keys::{MTT, PAGE},
     rig::{Cq, Qp, Raw, Rig, pages},
+    rules,
 };
-use mlx5_model::fw::Refusal;
+use mlx5_model::{Rule, fw::Refusal};
 
 /// A umem over `len_bytes` at `memory`.
 #[track_caller]
@@ -135,5 +136,5 @@ fn what_is_not_there_is_refused() {
     // Pages that are not aligned to their size.
     let odd = Raw::cmd(0xa08, 48).set(0x20, 4, 0, 1).set64(0x28, 1).list(&[memory | 0x1000 | 3]);
     assert_eq!(rig.run(odd).syndrome(), Refusal::PAS_ALIGNMENT.syndrome);
-    rig.model.assert_clean();
+    assert_eq!(rules(&rig), [Rule::PageList]);
 }

@@ -170,9 +170,9 @@ fn blue_flame_lines_are_compared_with_the_ring() {
     assert_eq!(rules(&rig), [Rule::BlueFlameMatchesRing]);
     // A line cut short shows when the buffer is used again; beyond the WQE shows at once.
     copy(0x800, &qps[0].wqe_bytes(&rig)[..32]);
-    rig.model.assert_clean();
+    assert_eq!(rules(&rig), [Rule::DoorbellAddsWork], "rung for before, all of them");
     page.ring(doorbell);
-    assert_eq!(rules(&rig), [Rule::BlueFlameWholeLines]);
+    assert_eq!(rules(&rig), [Rule::BlueFlameWholeLines, Rule::DoorbellAddsWork]);
     copy(0x840, &[0; 8]);
     assert_eq!(rules(&rig), [Rule::BlueFlameWholeLines]);
     while rig.model.step() {}

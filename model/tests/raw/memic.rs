@@ -1,7 +1,10 @@
 //! Memory on the device: pieces of it, and keys that reach them.
 
-use crate::rig::{Raw, Rig};
-use mlx5_model::fw::Refusal;
+use crate::{
+    rig::{Raw, Rig},
+    rules,
+};
+use mlx5_model::{Rule, fw::Refusal};
 
 /// Where the capability says that it is.
 fn range(rig: &Rig) -> (u64, u32) {
@@ -80,6 +83,7 @@ fn pieces_and_keys_are_refused_outside() {
     assert_eq!(syndrome(key(pd, end - 64, 65)), Refusal::MKEY_MEMIC.syndrome);
     let dealloc = |bytes: u32| Raw::cmd(0x206, 32).set64(0x10, start).set(0x18, 31, 0, bytes);
     assert_eq!(syndrome(dealloc(64)), Refusal::NO_SUCH_OBJECT.syndrome);
+    assert_eq!(rules(&rig), [Rule::ObjectExists]);
     rig.run(dealloc(len_bytes)).ok();
     assert_eq!(syndrome(key(pd, start, 64)), Refusal::MKEY_MEMIC.syndrome);
     rig.model.assert_clean();

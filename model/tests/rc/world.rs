@@ -183,7 +183,7 @@ impl Host for Side {
     fn source_address(&self, gid_index: u8) -> Option<SourceAddress> {
         (gid_index == 0).then_some(self.source)
     }
-    fn violation(&mut self, _: Qpn, rule: Rule, detail: fmt::Arguments<'_>) {
+    fn violation(&mut self, _: Qpn, _: Option<u16>, rule: Rule, detail: fmt::Arguments<'_>) {
         self.violations.push((rule, detail.to_string()));
     }
 }

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     Error, Gone, Result,
     backend::{DeviceAttr, LinkLayer, dma::DmaSpace, pci::PciFunction},
+    mistake::mistake,
     mlx5::{
         caps::{AtomicCaps, CmdHcaCap, RoceCap},
         cmd::{
@@ -149,7 +150,9 @@ fn wait_initialised(function: &dyn PciFunction, health: &Health, timeout: Durati
 /// Brings an attached function up to where objects can be made. `stage` follows, for who has to undo it.
 pub(super) fn initialise(core: &Core, options: &OpenOptions, stage: &mut Stage) -> Result<Caps> {
     let cmd = &core.cmd;
-    cmd.call(&EnableHcaIn::request())?;
+    if !mistake!(EnableSkipped) {
+        cmd.call(&EnableHcaIn::request())?;
+    }
     *stage = Stage::Enabled;
     set_issi(cmd)?;
     core.pages.supply(cmd, QueryPagesOpMod::BOOT_PAGES)?;

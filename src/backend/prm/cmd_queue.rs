@@ -13,6 +13,7 @@ use crate::{
         dma::{DmaRegion, DmaSpace, PAGE_BYTES},
         pci::PciFunction,
     },
+    mistake::mistake,
     mlx5::{
         cmd::{
             CmdEntry, CmdOpcode, CmdStatus, Command, DeliveryStatus, INLINE_BYTES, MAX_COMMANDS, MboxIn,
@@ -315,22 +316,30 @@ impl CommandQueue {
         mailboxes.write(out_chain, &[], token, signed);
         let mut input_inline = [0; INLINE_BYTES];
         input_inline[..inline.len()].copy_from_slice(inline);
+        if mistake!(CommandReservedBit) {
+            input_inline[4] |= 0x80;
+        }
+        let unmapped = if mistake!(MailboxUnmapped) { 1 << 44 } else { 0 };
         let entry = CmdEntry::new()
-            .with_type_(PCI_CMD_XPORT)
-            .with_input_length(input.len() as u32)
-            .with_input_mailbox_ptr(mailboxes.address(in_chain))
+            .with_type_(if mistake!(EntryType) { 0 } else { PCI_CMD_XPORT })
+            .with_input_length(if mistake!(InputCutShort) { 64 } else { input.len() as u32 })
+            .with_input_mailbox_ptr(mailboxes.address(in_chain) + unmapped)
             .with_input_inline(input_inline)
             .with_output_mailbox_ptr(mailboxes.address(out_chain))
             .with_output_length(output.len() as u32)
             .with_token(token)
-            .with_hw_owned(true);
-        let entry = entry.with_signature(entry_signature(&entry)).to_bytes();
+            .with_hw_owned(!mistake!(EntryNotOwned));
+        let signature = entry_signature(&entry) ^ u8::from(mistake!(EntrySignature));
+        let entry = entry.with_signature(signature).to_bytes();
         let memory = queue.entries.memory();
         memory.write(queue.offset(slot), &entry[..STATUS_OFFSET]);
         let [.., a, b, c, d] = entry;
         // Ownership last: everything else is in memory when the device sees the slot as its own.
         memory.write_be32_release(queue.offset(slot) + STATUS_OFFSET, u32::from_be_bytes([a, b, c, d]));
         self.function.bar_write32(regs::CMD_DOORBELL, 1 << slot);
+        if mistake!(CommandRungTwice) {
+            self.function.bar_write32(regs::CMD_DOORBELL, 1 << slot);
+        }
 
         self.wait(queue, slot, deadline, opcode)?;
 

@@ -14,6 +14,7 @@ use crate::{
         CqParams, CqParts, QueueMemory,
         dma::{DmaRegion, PAGE_BYTES},
     },
+    mistake::mistake,
     mlx5::{
         cmd::{Command, CreateCqIn, DestroyCqIn},
         context::{Cqc, CqeSize},
@@ -60,7 +61,9 @@ impl Layout {
     }
 
     pub(super) fn pas(&self) -> Vec<u8> {
-        self.region.pages(self.ring_bytes, self.page_bytes).flat_map(u64::to_be_bytes).collect()
+        let off = if mistake!(PasUnaligned) { 8 } else { 0 };
+        let pages = self.region.pages(self.ring_bytes, self.page_bytes);
+        pages.flat_map(|page| (page + off).to_be_bytes()).collect()
     }
 
     pub(super) fn dbr_addr(&self) -> u64 {
@@ -84,15 +87,16 @@ impl PrmControl {
         let n_cqes = params.n_cqes.next_power_of_two();
         let layout = Layout::new(core, n_cqes as usize * params.cqe_bytes)?;
         for n in 1..=n_cqes as usize {
-            layout.region.memory().fill(n * params.cqe_bytes - 1, 1, INVALID_OP_OWN);
+            let op_own = if mistake!(CqNotFilled) { 0 } else { INVALID_OP_OWN };
+            layout.region.memory().fill(n * params.cqe_bytes - 1, 1, op_own);
         }
         let log_cq_size = n_cqes.trailing_zeros() as u8;
         let uar = self.uars.arming(|| self.alloc_uar())?;
         let context = Cqc::new()
             .with_cqe_sz(if params.cqe_bytes == 128 { CqeSize::STRIDE_128 } else { CqeSize::STRIDE_64 })
             .with_oi(params.ignore_overrun)
-            .with_log_cq_size(log_cq_size)
-            .with_uar_page(uar.index())
+            .with_log_cq_size(if mistake!(CqTooLarge) { 31 } else { log_cq_size })
+            .with_uar_page(if mistake!(CqUarOfEvents) { self.events_uar } else { uar.index() })
             .with_c_eqn(channel.as_ref().map_or(core.tables.control_eqn(), |channel| channel.eqn()))
             .with_log_page_size(layout.log_page_size())
             .with_dbr_addr(layout.dbr_addr());

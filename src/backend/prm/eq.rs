@@ -9,6 +9,7 @@ use crate::{
         pci::PciFunction,
     },
     doorbell::before_consumer_index,
+    mistake::mistake,
     mlx5::{
         cmd::{Command, CreateEqIn, DestroyEqIn},
         context::Eqc,
@@ -54,8 +55,10 @@ impl EventQueue {
         let ring = core.dma.alloc(n_eqes as usize * EQE_BYTES, PAGE_BYTES)?;
         for slot in 0..n_eqes as usize {
             // Owner 1 is the device in the first lap.
-            ring.memory().write(slot * EQE_BYTES, Eqe::new().with_owner(true).as_bytes());
+            let owner = !mistake!(EqNotFilled);
+            ring.memory().write(slot * EQE_BYTES, Eqe::new().with_owner(owner).as_bytes());
         }
+        let vector = if mistake!(EqVectorUnknown) { vector + 0x80 } else { vector };
         let context = Eqc::new().with_log_eq_size(log_size).with_uar_page(uar).with_intr(vector);
         let input = CreateEqIn::request().with_eq_context_entry(context);
         let input = events.iter().fold(input, |input, event| input.with_event(*event));
@@ -113,9 +116,13 @@ impl EventQueue {
 
     fn tell(&mut self, register: usize) {
         self.untold = 0;
+        if mistake!(EqNeverTold) {
+            return;
+        }
         // The device may write the slots again once it knows the index: all reading is done.
         before_consumer_index();
-        let doorbell = EqDoorbell::new().with_eqn(self.eqn).with_consumer_index(self.ci);
+        let ci = self.ci.wrapping_add(u32::from(mistake!(EqIndexAhead)));
+        let doorbell = EqDoorbell::new().with_eqn(self.eqn).with_consumer_index(ci);
         let word = u32::from_be_bytes(doorbell.to_bytes());
         self.function.bar_write32(self.doorbells + register as u64, word);
     }

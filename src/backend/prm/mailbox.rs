@@ -4,6 +4,7 @@
 use crate::{
     Error, Result,
     backend::dma::{DmaRegion, DmaSpace},
+    mistake::mistake,
     mlx5::cmd::{
         MAILBOX_ALIGN_BYTES, MAILBOX_DATA_BYTES, MailboxTrailer, block_signature, ctrl_signature, n_mailboxes,
     },
@@ -78,9 +79,9 @@ impl Mailboxes {
             block[..part.len()].copy_from_slice(part);
             let next = Chain { first_block: chain.first_block + i + 1, n_blocks: chain.n_blocks - i - 1 };
             let mut trailer = MailboxTrailer::new()
-                .with_next(self.address(next))
-                .with_block_num(i as u32)
-                .with_token(token);
+                .with_next(if mistake!(NextPointerMissing) { 0 } else { self.address(next) })
+                .with_block_num(i as u32 + u32::from(mistake!(BlockNumberFromOne)))
+                .with_token(if mistake!(TokenOfAnother) { token ^ 0x80 } else { token });
             if signed {
                 trailer.set_ctrl_signature(ctrl_signature(&trailer));
                 trailer.set_signature(block_signature(&block, &trailer));

@@ -5,6 +5,7 @@ use super::{Core, PrmControl, cmd_queue::Lane, lock, tables::take};
 use crate::{
     Error, Result,
     backend::{Access, Keys, MrParams, dma::PAGE_BYTES},
+    mistake::mistake,
     mlx5::{
         cmd::{Command, CreateMkeyIn, DestroyMkeyIn},
         context::{Mkc, MkcAccessMode},
@@ -83,7 +84,7 @@ impl PrmControl {
             .with_mkey_7_0(variant)
             .with_pd(params.pd)
             .with_start_addr(start_addr)
-            .with_len(len_bytes)
+            .with_len(len_bytes << if mistake!(KeyLongerThanList) { 8 } else { 0 })
             .with_translations_octword_size(octwords)
             .with_log_page_size(log_page as u8);
         let input = CreateMkeyIn::request()
@@ -103,6 +104,14 @@ impl PrmControl {
 
 pub(super) fn destroy(core: &Core, lkey: Lkey) -> Result<()> {
     let region = take(&core.tables.mrs, lkey, "memory registration with lkey", lkey.get())?;
+    if mistake!(KeyLeaked) {
+        core.bury(region);
+        return Ok(());
+    }
+    if mistake!(MemoryFirst) {
+        drop(region);
+        return core.cmd.call(&DestroyMkeyIn::request().with_mkey_index(lkey.get() >> 8)).map(|_| ());
+    }
     let result = core.cmd.call(&DestroyMkeyIn::request().with_mkey_index(lkey.get() >> 8));
     if result.is_err() {
         lock(&core.tables.mrs).insert(lkey, region);

@@ -14,10 +14,11 @@ use crate::{
         Access, AddressVector, LinkLayer, QpAttr, QpModify, QpParams, QpParts, UarPage, dma::DmaRegion,
         transition,
     },
+    mistake::mistake,
     mlx5::{
         cmd::{
-            Command, CreateQpIn, DestroyQpIn, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn,
-            Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, Sqerr2rtsQpIn,
+            Command, CreateQpIn, DestroyCqIn, DestroyQpIn, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn,
+            QueryQpIn, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, Sqerr2rtsQpIn,
         },
         context::{Ads, AtomicMode, Mtu, PmState, QpState, Qpc, RqType, ServiceType},
         ids::Qpn,
@@ -116,12 +117,12 @@ impl PrmControl {
             .with_rq_type(if has_rq { RqType::NON_ZERO_RQ } else { RqType::ZERO_LEN_RQ })
             .with_no_sq(n_wqebbs == 0)
             .with_log_sq_size(log_sq_size)
-            .with_uar_page(uar)
+            .with_uar_page(if mistake!(UarOfEvents) { self.events_uar } else { uar })
             .with_user_index(params.user_index)
             .with_log_page_size(layout.log_page_size())
             .with_cqn_snd(params.send_cq)
             .with_cqn_rcv(params.recv_cq)
-            .with_dbr_addr(layout.dbr_addr());
+            .with_dbr_addr(layout.dbr_addr() + if mistake!(RecordUnaligned) { 4 } else { 0 });
         let (sq, rq, record) = (layout.part(rq_bytes, sq_bytes), layout.part(0, rq_bytes), layout.record());
         let qpn = create(core, context, &layout.pas(), vec![layout.region], register.page())?;
         let parts = QpParts {
@@ -173,7 +174,7 @@ impl PrmControl {
                 cmd.call(&Qp2errIn::request().with_qpn(qpn))?;
             }
             // Mandatory attributes need no bit.
-            (QpState::RST, _) => {
+            (QpState::RST, _) if !mistake!(InitSkipped) => {
                 cmd.call(&Rst2initQpIn::request().with_qpn(qpn).with_qpc(next))?;
             }
             (QpState::INIT, QpState::INIT) => {
@@ -186,7 +187,8 @@ impl PrmControl {
             }
             (QpState::RTR, _) => {
                 let input = Rtr2rtsQpIn::request().with_qpn(qpn).with_qpc(next);
-                cmd.call(&input.with_opt_param_mask(access | qkey | rnr))?;
+                let unknown = if mistake!(OptParamUnknown) { 1 << 31 } else { 0 };
+                cmd.call(&input.with_opt_param_mask(access | qkey | rnr | unknown))?;
             }
             (QpState::RTS, _) => {
                 let input = Rts2rtsQpIn::request().with_qpn(qpn).with_qpc(next);
@@ -219,6 +221,9 @@ impl PrmControl {
         }
         if let Some(ah) = &modify.ah {
             path = self.address_path(path, ah, qpn, context.remote_qpn())?;
+            if mistake!(SourceAddressEmpty) {
+                path.set_src_addr_index(9);
+            }
         }
         if let Some(mtu) = modify.path_mtu {
             context.set_mtu(mtu);
@@ -335,6 +340,9 @@ pub(super) fn destroy(core: &Core, qpn: Qpn) -> Result<()> {
         return raw_packet::destroy(core, qpn);
     }
     let entry = take(&core.tables.qps, qpn, "queue pair", qpn.get())?;
+    if mistake!(CqFirst) {
+        let _refused = core.cmd.call(&DestroyCqIn::request().with_cqn(lock(&entry.context).cqn_snd()));
+    }
     let result = end(&core.cmd, &entry, qpn);
     if result.is_err() {
         lock(&core.tables.qps).insert(qpn, entry);
@@ -349,6 +357,9 @@ fn end(cmd: &CommandQueue, entry: &QpEntry, qpn: Qpn) -> Result<()> {
         entry.seen(QpState::RST);
     }
     cmd.call(&DestroyQpIn::request().with_qpn(qpn))?;
+    if mistake!(QpTwice) {
+        let _refused = cmd.call(&DestroyQpIn::request().with_qpn(qpn));
+    }
     Ok(())
 }
 

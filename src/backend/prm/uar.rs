@@ -5,6 +5,7 @@ use super::{Core, lock};
 use crate::{
     Error, Result,
     backend::{Register, UarPage, dma::PAGE_BYTES, pci::BarMapping},
+    mistake::mistake,
     mlx5::{
         cmd::{AllocUarIn, Command, DeallocUarIn},
         ids::UarIndex,
@@ -79,6 +80,9 @@ impl Drop for Mapping {
 /// Ends a page in the device, whether it is mapped or not.
 pub(super) fn dealloc(core: &Core, uar: UarIndex) -> Result<()> {
     core.tables.remove_uar(uar)?;
+    if mistake!(UarLeaked) {
+        return Ok(());
+    }
     let result = core.cmd.call(&DeallocUarIn::request().with_uar(uar));
     if result.is_err() {
         core.tables.add_uar(uar);
