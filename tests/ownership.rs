@@ -2,7 +2,7 @@
 
 mod fixture;
 
-use fixture::{Cq, requester_cqe};
+use fixture::{Cq, Recv, Send, SendOptions, requester_cqe};
 use mlx5_direct::{
     cqe::{CQE_BYTES, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
     mlx5::ids::{Qpn, UserIndex},
@@ -168,4 +168,72 @@ proptest! {
             prop_assert_eq!(error.is_flush(), err.syndrome() == CqeSyndrome::WR_FLUSH_ERR);
         }
     }
+}
+
+fn sends() -> Send {
+    Send::new(SendOptions { log_wq_size: 3, ..SendOptions::default() })
+}
+
+fn post(send: &mut Send, wr_id: u64) {
+    let mut list = send.queue.post_list();
+    list.nop(wr_id, Flags::SIGNALED).unwrap().finish();
+    list.ring();
+}
+
+#[test]
+fn one_completion_is_taken_or_left() {
+    let own = Qpn::new(0x111);
+    let (mut send, mut recv) = (sends(), Recv::new(0x111, 2, 6, 4));
+    // A ring of two: laps change, and nothing is given back that was not taken.
+    let mut cq = Cq::new(1, CqeSize::B64);
+    let received = ResponderCqe::new().with_opcode(CqeOpcode::RESP_SEND).with_qpn(own);
+    for n in 0..20u16 {
+        assert_eq!(send.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Nothing);
+        assert_eq!(recv.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Nothing);
+        post(&mut send, n.into());
+        post(&mut send, u64::from(n) + 100);
+        recv.queue.post(n.into(), &[]).unwrap();
+        cq.complete(&requester_cqe(own, 2 * n + 1));
+        cq.complete(&received.with_byte_cnt(n.into()).to_bytes());
+        assert_eq!(recv.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Other);
+        let done = Retired { wr_id: u64::from(n) + 100, n_freed: 2 };
+        assert_eq!(send.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Done(done));
+        assert_eq!(cq.published(), 2 * u32::from(n) + 1);
+        assert_eq!(send.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Other);
+        let (wr_id, len_bytes) = (n.into(), n.into());
+        let taken = recv.queue.take_one(&mut cq.queue, |retired, wc| (retired, wc.byte_len()));
+        assert_eq!(taken, Taken::Done((Retired { wr_id, n_freed: 1 }, len_bytes)));
+        assert_eq!(cq.published(), 2 * u32::from(n) + 2);
+    }
+    assert_eq!((send.queue.n_outstanding(), recv.queue.n_outstanding()), (0, 0));
+}
+
+#[test]
+fn what_is_no_success_of_the_queue_is_not_taken() {
+    let own = Qpn::new(0x111);
+    let failed = ErrorCqe::new().with_opcode(CqeOpcode::REQ_ERR).with_qpn(own).to_bytes();
+    let compressed = RequesterCqe::new().with_format(CqeFormat(3)).with_qpn(own).to_bytes();
+    for (what, cqe) in [
+        ("another queue's", requester_cqe(Qpn::new(0x112), 0)),
+        ("of nothing outstanding", requester_cqe(own, 1)),
+        ("a failure", failed),
+        ("not understood", compressed),
+    ] {
+        let mut send = sends();
+        post(&mut send, 7);
+        let mut cq = Cq::new(3, CqeSize::B64);
+        cq.complete(&cqe);
+        for _ in 0..2 {
+            assert_eq!(send.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Other, "{what}");
+            assert_eq!((send.queue.n_outstanding(), cq.queue.ci(), cq.published()), (1, 0, 0), "{what}");
+        }
+        assert!(cq.queue.poll().next().is_some(), "{what}: it is there");
+        assert_eq!(send.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Nothing, "{what}");
+    }
+    // A receive while none is posted.
+    let mut recv = Recv::new(0x111, 2, 6, 4);
+    let mut cq = Cq::new(3, CqeSize::B64);
+    cq.complete(&ResponderCqe::new().with_opcode(CqeOpcode::RESP_SEND).with_qpn(own).to_bytes());
+    assert_eq!(recv.queue.take_one(&mut cq.queue, |retired, _| retired), Taken::Other);
+    assert_eq!(recv.queue.n_outstanding(), 0);
 }

@@ -156,7 +156,8 @@ impl<'q, T: Paired> PostList<'q, T> {
             if piece.len_bytes == 0 || piece.len_bytes.checked_add(piece.skip_bytes).is_none() {
                 return Err(PostError::OutOfRange);
             }
-            cycle_bytes += u32::from(piece.len_bytes);
+            // So many pieces that it does not fit are refused below.
+            cycle_bytes = cycle_bytes.saturating_add(piece.len_bytes.into());
         }
         if repeat_count == 0 || pieces.is_empty() {
             return Err(PostError::OutOfRange);

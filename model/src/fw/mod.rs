@@ -31,6 +31,7 @@ mod port_reg;
 mod ppcnt;
 mod qp;
 mod qp_modify;
+mod qp_record;
 mod receive;
 mod receive_frame;
 pub mod refusal;
