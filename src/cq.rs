@@ -68,9 +68,6 @@ impl Drop for Object {
     }
 }
 
-/// Longest sleep between two looks at the completions: bounds what a lost event or interrupt costs.
-const LOOK: Duration = Duration::from_millis(100);
-
 impl Cq {
     pub(crate) fn create(ctx: &Context, attr: &CqAttr<'_>) -> Result<Self> {
         let shared = match attr.events {
@@ -187,9 +184,9 @@ impl Cq {
             }
             // An event may be lost: whoever sleeps looks for himself now and then.
             let left = deadline.saturating_duration_since(Instant::now());
-            match channel.wait(left.min(LOOK))? {
+            match channel.wait(left.min(backend::LOOK))? {
                 Some(_) => self.queue.event_received(),
-                None if left <= LOOK => return Ok(self.is_ready()),
+                None if left <= backend::LOOK => return Ok(self.is_ready()),
                 None => {}
             }
         }

@@ -200,7 +200,6 @@ fn use_card(ctx: &Context, liar: &Liar) -> Result<(), Box<dyn std::error::Error>
 fn answers_of_commands_are_believed_or_not() {
     let (mut n_opened, mut n_lies) = (0, 0);
     for_seeds("answers_of_commands_are_believed_or_not", 150, |rng| {
-        // Faults are the card's, not the driver's.
         let model = Model::new("ports=1,drive=step".parse().unwrap()).unwrap();
         let function = model.function(0).unwrap();
         let liar = Arc::new(Liar::new(Arc::clone(&function), rng.fork(), rng.u32(1..60)));

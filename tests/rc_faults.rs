@@ -61,10 +61,8 @@ fn complete(model: &Model, sides: &mut [Side; 2], n: usize) -> Vec<(usize, u64)>
     panic!("{} of {n} completions", done.len());
 }
 
-/// PSNs that jump, with an ICRC that is right, and receives that seem not to be there: the requester is told, and repairs it.
-#[test]
-fn e14_psn_and_ack_rules_of_gaps_and_missing_receives() {
-    let model = Model::new("ports=2,drive=step".parse().unwrap()).unwrap();
+/// Both ports of the card, connected to each other.
+fn connected(model: &Model) -> [Side; 2] {
     let contexts =
         [0, 1].map(|port| Context::open(model.function(port).unwrap(), OpenOptions::default()).unwrap());
     let mut sides = [side(&contexts[0]), side(&contexts[1])];
@@ -73,6 +71,14 @@ fn e14_psn_and_ack_rules_of_gaps_and_missing_receives() {
     for (n, side) in sides.iter_mut().enumerate() {
         side.qp.connect(&addresses[1 - n], &connection).unwrap();
     }
+    sides
+}
+
+/// PSNs that jump, with an ICRC that is right, and receives that seem not to be there: the requester is told, and repairs it.
+#[test]
+fn e14_psn_and_ack_rules_of_gaps_and_missing_receives() {
+    let model = Model::new("ports=2,drive=step".parse().unwrap()).unwrap();
+    let mut sides = connected(&model);
     model.inject(
         &"seed 2\n@0 packet 10% psn +5\n@0 packet 5% psn +1\n@1 receive 30% missing".parse().unwrap(),
     );
@@ -103,14 +109,7 @@ fn e14_psn_and_ack_rules() {
     let mut n_troubled = 0;
     for seed in 0..12 {
         let model = Model::new("ports=2,drive=step".parse().unwrap()).unwrap();
-        let contexts =
-            [0, 1].map(|port| Context::open(model.function(port).unwrap(), OpenOptions::default()).unwrap());
-        let mut sides = [side(&contexts[0]), side(&contexts[1])];
-        let connection = Connection { timeout: 6, ..Connection::default() };
-        let addresses = [0, 1].map(|n: usize| sides[n].qp.address(1, connection.gid_index).unwrap());
-        for (n, side) in sides.iter_mut().enumerate() {
-            side.qp.connect(&addresses[1 - n], &connection).unwrap();
-        }
+        let mut sides = connected(&model);
         let mut rng = Rng(seed);
         model.inject(&format!("seed {seed}\n{WEATHER}").parse().unwrap());
         let mut sum = 0u64;

@@ -31,6 +31,9 @@ use crate::{
 use dma::{HostMemory, PageSize};
 use std::{fmt, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
+/// Longest sleep between two looks at completions or at an event queue: bounds what a lost event or interrupt costs.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
 /// A device as its objects are made on it. Methods may be called from any thread at once.
 ///
 /// Every method that asks the device has a deadline, and answers

@@ -4,7 +4,7 @@
 use super::{Core, eq::EventQueue, events::sleep, lock};
 use crate::{
     Error, Result,
-    backend::{ChannelId, CompChannel, pci::EventFd},
+    backend::{ChannelId, CompChannel, LOOK, pci::EventFd},
     mlx5::{
         eqe::{EqeComp, EventType},
         ids::{Cqn, Eqn, UarIndex},
@@ -16,9 +16,6 @@ use std::{
     sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
-
-/// Longest sleep between two looks at the event queue: bounds what a lost interrupt costs.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Completion queues that a channel can serve: each has at most one event in its queue.
 const N_CQS: u32 = 1024 - 128;
