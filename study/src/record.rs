@@ -1,0 +1,61 @@
+//! What was found: one thing that a device or a program said, explained.
+
+use mlx5_direct::mlx5::layout::Desc;
+use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
+
+/// One thing that a device or a program said, explained.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// The form in which it was written, as `kernel dump` or `UCX line`.
+    pub form: &'static str,
+    /// Lines of the input, from 1.
+    pub lines: RangeInclusive<u64>,
+    /// Its fields as `--json` has them: `cqe`, `wqe`, `completion`, `commands` (lists), `health`, `event` and others.
+    pub parts: Map<String, Value>,
+    /// The structures whose bytes are there, for people.
+    pub structures: Vec<Structure>,
+    /// In one sentence.
+    pub says: String,
+    /// Causes that public reports support.
+    pub causes: Vec<Cause>,
+    /// What to look at next.
+    pub check: Vec<String>,
+    /// What of the text misleads: stale fields, a wrong name for a number, decimals that look like hex.
+    pub corrections: Vec<String>,
+    /// Whose error it is, if it is a failed completion: by it the first error is told from what follows.
+    pub failure: Option<Failure>,
+    /// Why this is not mlx5's, if it is not.
+    pub refused: Option<String>,
+}
+
+/// Bytes, and the structure that they are.
+#[derive(Debug, Clone)]
+pub struct Structure {
+    /// What it is here: `CQE`, `control segment`, `data segment 2`.
+    pub title: String,
+    /// Where it begins in what was dumped, in bytes.
+    pub offset_bytes: usize,
+    /// Its layout.
+    pub desc: &'static Desc,
+    /// Its bytes: as many as the layout has.
+    pub bytes: Vec<u8>,
+}
+
+/// A cause that public reports support. No vendor has said so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// What it was.
+    pub text: &'static str,
+    /// Who reported it.
+    pub source: &'static str,
+}
+
+/// A failed completion's place among others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Who failed: a queue pair's number if it is told, or whatever the text names.
+    pub queue: Option<String>,
+    /// Whether the request was only flushed, after an earlier error.
+    pub is_flush: bool,
+}
