@@ -3,5 +3,6 @@
 //! Everything is told by the driver's own layouts, encoders and decoders: nothing here knows a bit's place.
 #![forbid(unsafe_code)]
 
+pub mod facts;
 pub mod record;
 pub mod text;
