@@ -13,9 +13,10 @@ use crate::record::Record;
 pub struct Found {
     /// What it is.
     pub record: Record,
-    /// Lines that belong to it, the window's first among them: 1 at least.
-    pub n_lines: usize,
+    /// Lines that belong to it, by their places in the window, in order. Lines between them are of somebody else: logs
+    /// of two ports or processes are interleaved.
+    pub taken: Vec<usize>,
 }
 
-/// One form of text: whether what begins at the window's first line is of it.
-pub type Reader = fn(&Window<'_>) -> Option<Found>;
+/// One form of text: what begins at the window's first line and is of it. Two records can be glued together on a line.
+pub type Reader = fn(&Window<'_>) -> Vec<Found>;
