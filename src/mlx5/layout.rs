@@ -17,7 +17,7 @@
 mod desc;
 mod draw;
 
-pub use desc::{Desc, Explain, Field, Kind};
+pub use desc::{Desc, Enumeration, Explain, Field, Kind, NamedValue};
 pub use draw::Drawing;
 
 use core::fmt;
@@ -38,6 +38,8 @@ pub trait Layout:
 
 /// A value that fits in a bit field.
 pub trait Bits: Copy {
+    /// The names that values have, if it is an enumeration.
+    const ENUMERATION: Option<&'static Enumeration> = None;
     /// Takes the value of a field; bits above the field's width are zero.
     fn from_bits(bits: u64) -> Self;
     /// Gives the value; bits above the field's width are dropped by the setter.
@@ -317,7 +319,10 @@ macro_rules! kind {
         $crate::mlx5::layout::Kind::Struct(<$ty as $crate::mlx5::layout::Layout>::DESC)
     };
     ([$hi:literal : $lo:literal] $ty:ty) => {
-        $crate::mlx5::layout::Kind::Bits { show: <$ty as $crate::mlx5::layout::Bits>::show }
+        $crate::mlx5::layout::Kind::Bits {
+            show: <$ty as $crate::mlx5::layout::Bits>::show,
+            enumeration: <$ty as $crate::mlx5::layout::Bits>::ENUMERATION,
+        }
     };
 }
 pub(crate) use kind;
@@ -355,6 +360,17 @@ macro_rules! wire_enum {
         }
 
         impl $crate::mlx5::layout::Bits for $name {
+            const ENUMERATION: Option<&'static $crate::mlx5::layout::Enumeration> =
+                Some(&$crate::mlx5::layout::Enumeration {
+                    name: stringify!($name),
+                    table: $table,
+                    doc: concat!($($doc, "\n"),*),
+                    values: &[ $( $crate::mlx5::layout::NamedValue {
+                        name: stringify!($value),
+                        bits: $bits,
+                        doc: concat!($($vdoc, "\n"),*),
+                    } ),* ],
+                });
             #[inline(always)]
             fn from_bits(bits: u64) -> Self {
                 Self(bits as $repr)
@@ -436,5 +452,13 @@ mod tests {
         assert_eq!((read("log_msg_max"), read("dbr_addr"), read("cgs")), (30, 0x1234_5678_9abc, 1));
         assert_eq!(Qpc::DESC.reserved_bit_set(&bytes), None);
         assert_eq!(Qpc::DESC.reserved_bit_set(&[0, 0, 0x80]), Some(16));
+    }
+
+    #[test]
+    fn the_description_names_the_values() {
+        let kind = Qpc::DESC.fields.iter().find(|f| f.name == "state").unwrap().kind;
+        let Kind::Bits { enumeration: Some(states), .. } = kind else { panic!("{kind:?}") };
+        let rts = states.values.iter().find(|value| value.name == "RTS").unwrap();
+        assert_eq!((states.name, states.table, rts.bits), ("QpState", "qp_state", 3));
     }
 }

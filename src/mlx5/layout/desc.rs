@@ -9,11 +9,37 @@ pub enum Kind {
     Bits {
         /// Prints the value as its type does.
         show: fn(u64, &mut fmt::Formatter<'_>) -> fmt::Result,
+        /// The names that values have, if it is an enumeration.
+        enumeration: Option<&'static Enumeration>,
     },
     /// Bytes in memory order.
     Bytes,
     /// A structure declared elsewhere.
     Struct(&'static Desc),
+}
+
+/// A declared enumeration.
+#[derive(Debug, Clone, Copy)]
+pub struct Enumeration {
+    /// Name of the Rust type.
+    pub name: &'static str,
+    /// Name in the interface tables.
+    pub table: &'static str,
+    /// Documentation of the enumeration.
+    pub doc: &'static str,
+    /// The values that have names, in declared order.
+    pub values: &'static [NamedValue],
+}
+
+/// A value of an [`Enumeration`].
+#[derive(Debug, Clone, Copy)]
+pub struct NamedValue {
+    /// PRM name.
+    pub name: &'static str,
+    /// The value.
+    pub bits: u64,
+    /// Its documentation, as written at the declaration; empty if the name says all.
+    pub doc: &'static str,
 }
 
 /// One field of a [`Desc`].
@@ -118,7 +144,7 @@ impl fmt::Display for Explain<'_> {
             let at = self.base_bytes + field.dword_offset_bytes();
             let range = field.bit_offset / 8..(field.bit_offset + field.bit_width).div_ceil(8);
             match field.kind {
-                Kind::Bits { show } => {
+                Kind::Bits { show, .. } => {
                     let (hi, lo) = field.hi_lo();
                     write!(f, "  +0x{at:02x} [{hi:>2}:{lo:<2}] {:<24} ", field.name)?;
                     show(self.desc.read(field, self.bytes), f)?;
