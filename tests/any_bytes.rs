@@ -16,7 +16,7 @@ use mlx5_direct::{
     host::PciAddress,
     mlx5::{self, ids::Qpn},
     queue::{CqeSize, Flags, Taken},
-    wqe,
+    wqe::{self, Peer, Placed, Segments},
 };
 use mlx5_model::{Model, ModelConfig, fault::FaultScript, wire::UplinkAddress};
 use std::{fmt::Debug, str::FromStr, sync::Arc, time::Duration};
@@ -57,8 +57,20 @@ fn wqes_are_taken_apart() {
         };
         (0..rng.usize(..6)).for_each(|_| damage(rng, &mut input));
         input.truncate(rng.usize(..=input.len()).max(input.len() / 2));
-        for decode in [wqe::decode, wqe::decode_datagram, wqe::decode_xrc, wqe::decode_raw_packet] {
-            match decode(&input) {
+        for peer in [Peer::None, Peer::Av, Peer::DcAv, Peer::Xrc, Peer::Eth, Peer::Ipoib] {
+            // What there is of a broken one: bytes in order, each once, and the rule last.
+            let (mut end, mut broken) = (0, false);
+            for placed in Segments::new(&input, peer) {
+                assert!(!broken);
+                let Ok(Placed { at_bytes, segment }) = placed else {
+                    broken = true;
+                    continue;
+                };
+                assert!(at_bytes >= end, "{segment:?}");
+                end = at_bytes + segment.desc().map_or(segment.payload().len(), |desc| desc.size_bytes);
+                assert!(end <= input.len());
+            }
+            match wqe::decode_as(&input, peer) {
                 Ok(wqe) => assert!(wqe.segments().count() <= 64 && !format!("{wqe:?}{wqe}").is_empty()),
                 Err(error) => assert!(!error.to_string().is_empty()),
             }

@@ -24,7 +24,7 @@ use mlx5_direct::{
         AddressHandle, Completion, Connected, CqeSize, Flags, Gather, PostError, PostList, Rc, Remote,
         Request, SgeList, Transport, Uc, Ud,
     },
-    wqe::{self, AvSeg, DecodeError, DecodedWqe, Segment, SendOpcode},
+    wqe::{self, AvSeg, DecodeError, DecodedWqe, Peer, Segment, SendOpcode},
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -191,7 +191,7 @@ impl Vectors for Ud {
     }
 
     fn decode(bytes: &[u8]) -> Result<DecodedWqe<'_>, DecodeError> {
-        wqe::decode_datagram(bytes)
+        wqe::decode_as(bytes, Peer::Av)
     }
 }
 

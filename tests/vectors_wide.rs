@@ -18,7 +18,7 @@ use mlx5_direct::{
         Bindable, Checksums, Flags, IndirectKey, KeyAccess, Paired, PostError, PostList, QueueId, RawPacket,
         Rc, Remote, Request, Sge, SgeList, Strided, Transport, Uc, Window, WindowAccess, Xrc,
     },
-    wqe::{self, Segment},
+    wqe::{self, Peer, Segment},
 };
 use serde_json::Value;
 use std::{cell::Cell, collections::BTreeMap, num::NonZeroU16};
@@ -209,7 +209,8 @@ fn raw_packets_are_encoded_as_libmlx5_does() {
 
         for theirs in array(vector, "wqes") {
             let (theirs, wr) = (bytes(&theirs["hex"]), &vector["wrs"][0]);
-            let decoded = wqe::decode_raw_packet(&theirs).unwrap_or_else(|e| panic!("{}: {e}", vector["id"]));
+            let decoded =
+                wqe::decode_as(&theirs, Peer::Eth).unwrap_or_else(|e| panic!("{}: {e}", vector["id"]));
             let Some(Segment::Eth { segment, header }) = decoded.segments().nth(1) else {
                 panic!("{}: {decoded}", vector["id"]);
             };

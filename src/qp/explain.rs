@@ -5,7 +5,7 @@ use super::Qp;
 use crate::{
     mlx5::context::ServiceType,
     queue::{CompletionError, MAX_RECV_WQE_BYTES, Transport},
-    wqe::{self, DataSeg, MAX_WQEBBS, SEGMENT_BYTES, WQEBB_BYTES},
+    wqe::{self, DataSeg, MAX_WQEBBS, Peer, SEGMENT_BYTES, WQEBB_BYTES},
 };
 use std::fmt;
 
@@ -53,9 +53,9 @@ impl fmt::Display for Explanation {
             return scatter_list(bytes, f);
         }
         let decoded = match self.service {
-            ServiceType::UD => wqe::decode_datagram(bytes),
-            ServiceType::XRC => wqe::decode_xrc(bytes),
-            ServiceType::RAW_ETHERTYPE => wqe::decode_raw_packet(bytes),
+            ServiceType::UD => wqe::decode_as(bytes, Peer::Av),
+            ServiceType::XRC => wqe::decode_as(bytes, Peer::Xrc),
+            ServiceType::RAW_ETHERTYPE => wqe::decode_as(bytes, Peer::Eth),
             _ => wqe::decode(bytes),
         };
         match decoded {

@@ -64,16 +64,34 @@ wire_enum! {
         ATOMIC_MASKED_FA = 0x15,
         /// Enables another send queue.
         SEND_EN = 0x17,
-        /// Writes a protection value for signatures.
+        /// Binds a memory window on devices before mlx5; UMR does it here.
+        BIND_MW = 0x18,
+        /// Fast registration on devices before mlx5; UMR does it here.
+        FMR = 0x19,
+        /// Invalidates a key on devices before mlx5; UMR does it here.
+        LOCAL_INVAL = 0x1b,
+        /// A command through a queue, on devices before mlx5.
+        CONFIG_CMD = 0x1f,
+        /// Writes a protection value for signatures; by `opmod` 1 and 2, where a TLS connection is.
         SET_PSV = 0x20,
+        /// Reads protection values.
+        GET_PSV = 0x21,
+        /// Makes errors of protection values errors of the queue pair.
+        CHECK_PSV = 0x22,
         /// Reads local memory to the trace.
         DUMP = 0x23,
         /// Changes a memory key: registration, invalidation, windows.
         UMR = 0x25,
+        /// GET_PSV at the peer.
+        RGET_PSV = 0x26,
+        /// CHECK_PSV at the peer.
+        RCHECK_PSV = 0x27,
         /// Tag matching list operation.
         TAG_MATCHING = 0x28,
         /// Several Ethernet packets in one WQE.
         ENHANCED_MPSW = 0x29,
+        /// Changes an entry of a flow table.
+        FLOW_TBL_ACCESS = 0x2c,
         /// Atomic on a steering object.
         ACCESS_ASO = 0x2d,
         /// Memory to memory operation.
@@ -116,5 +134,10 @@ impl SendOpcode {
     /// Whether this is an atomic with 8-byte operands and no masks.
     pub const fn is_atomic(self) -> bool {
         matches!(self.0, 0x11 | 0x12)
+    }
+
+    /// Whether this is an atomic under masks, whose operands are as wide as `ctrl.opmod` says.
+    pub const fn is_masked_atomic(self) -> bool {
+        matches!(self.0, 0x14 | 0x15)
     }
 }

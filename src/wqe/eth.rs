@@ -20,6 +20,11 @@ layout! {
         /// The first two of them, or the tag; the others follow the segment.
         0x0c [15:0] inline_hdr_start: u16,
     }
+
+    /// Stands before the Ethernet segment where it follows an address vector: IPoIB (rdma-core `mlx5_wqe_eth_pad`).
+    pub struct EthPadSeg, 16, "wqe_eth_pad" {
+        0x00 [bytes] pad: [u8; 16],
+    }
 }
 
 impl EthSeg {

@@ -7,28 +7,40 @@
 
 mod atomic;
 mod av;
+mod bsf;
 mod ctrl;
 mod data;
 mod decode;
 mod eth;
 mod inline;
+mod masked;
+mod mmo;
+mod psv;
 mod raddr;
 mod srq_next;
+mod tls;
+mod tm;
 mod umr;
+mod wait;
 mod xrc;
 
 pub use atomic::AtomicSeg;
-pub use av::AvSeg;
+pub use av::{AvBaseSeg, AvSeg, DcAvBaseSeg, DcAvSeg};
+pub use bsf::{BsfBasic, BsfCrypto, BsfExt, BsfInl};
 pub use ctrl::{CompletionMode, CtrlSeg, FenceMode, SendOpcode};
 pub use data::DataSeg;
-pub use decode::{
-    DecodeError, DecodedWqe, Rule, Segment, decode, decode_datagram, decode_raw_packet, decode_xrc,
-};
-pub use eth::EthSeg;
+pub use decode::{DecodeError, DecodedWqe, Peer, Placed, Rule, Segment, Segments, decode, decode_as};
+pub use eth::{EthPadSeg, EthSeg};
 pub use inline::InlineSeg;
+pub use masked::{MaskedCas32Seg, MaskedCas64Seg, MaskedFa32Seg, MaskedFa64Seg};
+pub use mmo::{AsoCtrlSeg, FlowUpdateSeg, MmoSeg};
+pub use psv::{CheckPsvSeg, GetPsvSeg, SetPsvSeg};
 pub use raddr::RaddrSeg;
-pub use srq_next::SrqNextSeg;
+pub use srq_next::{RecvSigSeg, SrqNextSeg};
+pub use tls::{TlsProgressSeg, TlsStaticParams};
+pub use tm::{TmOp, TmSeg};
 pub use umr::{KlmEntry, MkeyMask, MttEntry, RepeatBlockSeg, RepeatEntrySeg, UmrCtrlSeg};
+pub use wait::{SendEnSeg, WaitCondition, WaitCqSeg, WaitTimeSeg};
 pub use xrc::XrcSeg;
 
 use crate::mlx5::layout::{Desc, Layout};
@@ -59,11 +71,43 @@ pub fn layouts() -> &'static [&'static Desc] {
         MttEntry::DESC,
         RepeatBlockSeg::DESC,
         RepeatEntrySeg::DESC,
+        DcAvSeg::DESC,
+        AvBaseSeg::DESC,
+        DcAvBaseSeg::DESC,
+        EthPadSeg::DESC,
+        MaskedCas64Seg::DESC,
+        MaskedCas32Seg::DESC,
+        MaskedFa64Seg::DESC,
+        MaskedFa32Seg::DESC,
+        WaitCqSeg::DESC,
+        WaitTimeSeg::DESC,
+        SendEnSeg::DESC,
+        SetPsvSeg::DESC,
+        GetPsvSeg::DESC,
+        CheckPsvSeg::DESC,
+        BsfBasic::DESC,
+        BsfExt::DESC,
+        BsfInl::DESC,
+        BsfCrypto::DESC,
+        TmSeg::DESC,
+        MmoSeg::DESC,
+        AsoCtrlSeg::DESC,
+        FlowUpdateSeg::DESC,
+        TlsStaticParams::DESC,
+        TlsProgressSeg::DESC,
+        RecvSigSeg::DESC,
     ]
 }
 
 /// Every enumeration declared here: table name and named values.
 #[allow(clippy::type_complexity)]
 pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
-    &[SendOpcode::TABLE, FenceMode::TABLE, CompletionMode::TABLE, MkeyMask::TABLE]
+    &[
+        SendOpcode::TABLE,
+        FenceMode::TABLE,
+        CompletionMode::TABLE,
+        MkeyMask::TABLE,
+        WaitCondition::TABLE,
+        TmOp::TABLE,
+    ]
 }

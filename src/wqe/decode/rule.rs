@@ -45,10 +45,12 @@ pub enum Rule {
     },
     /// Data that arrive go to memory.
     InlineTarget,
-    /// An atomic brings 8 bytes.
+    /// An atomic brings as many bytes as its operands have: 8, or 4 of some under masks.
     AtomicLength {
         /// Bytes of its data segment.
         len_bytes: u32,
+        /// Bytes of its operands.
+        wanted: u32,
     },
     /// An atomic has one data segment.
     AtomicSegments,
@@ -84,8 +86,8 @@ impl fmt::Display for DecodeError {
                 write!(f, "{len_bytes} bytes of inline data, but ds leaves room for {room_bytes}")
             }
             Rule::InlineTarget => f.write_str("inline data in an operation that brings data: name memory"),
-            Rule::AtomicLength { len_bytes } => {
-                write!(f, "an atomic brings 8 bytes, but its data segment names {len_bytes}")
+            Rule::AtomicLength { len_bytes, wanted } => {
+                write!(f, "an atomic brings {wanted} bytes, but its data segment names {len_bytes}")
             }
             Rule::HeaderLength { len_bytes, room_bytes } => {
                 write!(f, "{len_bytes} bytes of the frame's head, but ds leaves room for {room_bytes}")
@@ -96,7 +98,7 @@ impl fmt::Display for DecodeError {
                     "a translation list of {n_octowords} octowords, but ds leaves room for {room_octowords}"
                 )
             }
-            Rule::AtomicSegments => f.write_str("an atomic has one data segment, of 8 bytes"),
+            Rule::AtomicSegments => f.write_str("an atomic has one data segment"),
         }
     }
 }

@@ -1,5 +1,7 @@
 use super::*;
+use crate::mlx5::context::Mkc;
 use crate::mlx5::ids::{Lkey, Qpn, Rkey};
+use crate::wqe::*;
 use std::{string::ToString, vec::Vec};
 
 fn wqe(opcode: SendOpcode, ds: u8, segments: &[[u8; 16]]) -> Vec<u8> {
@@ -38,7 +40,7 @@ fn segments_come_by_opcode() {
     assert_eq!(data, b"hello");
     assert!(decoded.to_string().contains("68656c6c6f"));
 
-    let bytes = wqe(SendOpcode::SET_PSV, 3, &[[1; 16], [2; 16]]);
+    let bytes = wqe(SendOpcode::CONFIG_CMD, 3, &[[1; 16], [2; 16]]);
     assert!(matches!(decode(&bytes).unwrap().segments().nth(1), Some(Segment::Other(b)) if b.len() == 32));
 }
 
@@ -49,13 +51,14 @@ fn a_datagram_has_an_address_vector() {
     let mut bytes = wqe(SendOpcode::SEND, 5, &[]);
     bytes.extend(av.to_bytes());
     bytes.extend(data.to_bytes());
-    let decoded = decode_datagram(&bytes).unwrap();
+    let decoded = decode_as(&bytes, Peer::Av).unwrap();
     assert_eq!(decoded.segments().skip(1).collect::<Vec<_>>(), [Segment::Av(av), Segment::Data(data)]);
     assert!(decoded.to_string().contains("dqpn_dctn"), "{decoded}");
-    decode_datagram(&wqe(SendOpcode::NOP, 1, &[])).unwrap();
+    decode_as(&wqe(SendOpcode::NOP, 1, &[]), Peer::Av).unwrap();
     for ds in [1, 3] {
-        let short = wqe(SendOpcode::SEND, ds, &[[0; 16]; 2]);
-        let rule = decode_datagram(&short).unwrap_err().rule;
+        // The bit that says 48 bytes is set.
+        let short = wqe(SendOpcode::SEND, ds, &[[0x80; 16]; 2]);
+        let rule = decode_as(&short, Peer::Av).unwrap_err().rule;
         assert_eq!(rule, Rule::TooShort { opcode: SendOpcode::SEND, ds: ds.into(), min_ds: 4 });
     }
 }
@@ -68,18 +71,21 @@ fn an_xrc_request_names_a_shared_receive_queue() {
     let data = DataSeg::new().with_byte_count(8);
     let [x, r, a, d] = [xrc.to_bytes(), raddr.to_bytes(), atomic.to_bytes(), data.to_bytes()];
     let request = wqe(SendOpcode::ATOMIC_FA, 5, &[x, r, a, d]);
-    let segments: Vec<_> = decode_xrc(&request).unwrap().segments().skip(1).collect();
+    let segments: Vec<_> = decode_as(&request, Peer::Xrc).unwrap().segments().skip(1).collect();
     let [xrc, data] = [Segment::Xrc(xrc), Segment::Data(data)];
     assert_eq!(segments, [xrc, Segment::Raddr(raddr), Segment::Atomic(atomic), data]);
     let request = wqe(SendOpcode::SEND, 3, &[x, d]);
-    assert_eq!(decode_xrc(&request).unwrap().segments().skip(1).collect::<Vec<_>>(), [xrc, data]);
+    assert_eq!(decode_as(&request, Peer::Xrc).unwrap().segments().skip(1).collect::<Vec<_>>(), [xrc, data]);
     for (opcode, min_ds) in [(SendOpcode::SEND, 2), (SendOpcode::RDMA_READ, 3), (SendOpcode::ATOMIC_CS, 5)] {
         let ds = min_ds as u8 - 1;
         let short = wqe(opcode, ds, &[d; 4]);
-        assert_eq!(decode_xrc(&short).unwrap_err().rule, Rule::TooShort { opcode, ds: ds.into(), min_ds });
+        assert_eq!(
+            decode_as(&short, Peer::Xrc).unwrap_err().rule,
+            Rule::TooShort { opcode, ds: ds.into(), min_ds }
+        );
     }
-    decode_xrc(&wqe(SendOpcode::NOP, 1, &[])).unwrap();
-    assert!(decode_xrc(&wqe(SendOpcode::SEND, 2, &[x])).unwrap().to_string().contains("xrc_srqn"));
+    decode_as(&wqe(SendOpcode::NOP, 1, &[]), Peer::Xrc).unwrap();
+    assert!(decode_as(&wqe(SendOpcode::SEND, 2, &[x]), Peer::Xrc).unwrap().to_string().contains("xrc_srqn"));
 }
 
 #[test]
@@ -100,7 +106,7 @@ fn every_rule_is_named() {
     assert_eq!(rule(&wqe(SendOpcode::RDMA_READ, 3, &[data, inline])), Rule::InlineTarget);
     let long = DataSeg::new().with_byte_count(16).to_bytes();
     let atomic = wqe(SendOpcode::ATOMIC_FA, 4, &[data, data, long]);
-    assert_eq!(rule(&atomic), Rule::AtomicLength { len_bytes: 16 });
+    assert_eq!(rule(&atomic), Rule::AtomicLength { len_bytes: 16, wanted: 8 });
     assert_eq!(rule(&wqe(SendOpcode::ATOMIC_FA, 5, &[data; 4])), Rule::AtomicSegments);
 }
 
@@ -111,7 +117,7 @@ fn a_raw_packet_has_an_ethernet_segment() {
     let data = DataSeg::new().with_byte_count(500).with_lkey(Lkey::new(9));
     let [first, second] = [2, 18].map(|at| head[at..at + 16].try_into().unwrap());
     let bytes = wqe(SendOpcode::LSO, 5, &[eth.to_bytes(), first, second, data.to_bytes()]);
-    let decoded = decode_raw_packet(&bytes).unwrap();
+    let decoded = decode_as(&bytes, Peer::Eth).unwrap();
     let segments: Vec<_> = decoded.segments().skip(1).collect();
     assert_eq!(segments, [Segment::Eth { segment: eth, header: &head[2..] }, Segment::Data(data)]);
     assert!(decoded.to_string().contains("0x64") && decoded.to_string().contains("header"), "{decoded}");
@@ -119,17 +125,17 @@ fn a_raw_packet_has_an_ethernet_segment() {
     assert!(matches!(decode(&bytes).unwrap().segments().nth(1), Some(Segment::Other(_))));
 
     let short = wqe(SendOpcode::LSO, 3, &[eth.to_bytes(), first]);
-    let rule = decode_raw_packet(&short).unwrap_err().rule;
+    let rule = decode_as(&short, Peer::Eth).unwrap_err().rule;
     assert_eq!(rule, Rule::HeaderLength { len_bytes: 34, room_bytes: 18 });
     // A tag to insert is no head.
     let tagged = eth.with_inline_hdr_sz(EthSeg::INSERT_VLAN);
     let bytes = wqe(SendOpcode::SEND, 3, &[tagged.to_bytes(), data.to_bytes()]);
-    let segments: Vec<_> = decode_raw_packet(&bytes).unwrap().segments().skip(1).collect();
+    let segments: Vec<_> = decode_as(&bytes, Peer::Eth).unwrap().segments().skip(1).collect();
     assert_eq!(segments, [Segment::Eth { segment: tagged, header: &[] }, Segment::Data(data)]);
     let opcode = SendOpcode::SEND;
-    let rule = decode_raw_packet(&wqe(opcode, 1, &[])).unwrap_err().rule;
+    let rule = decode_as(&wqe(opcode, 1, &[]), Peer::Eth).unwrap_err().rule;
     assert_eq!(rule, Rule::TooShort { opcode, ds: 1, min_ds: 2 });
-    decode_raw_packet(&wqe(SendOpcode::NOP, 1, &[])).unwrap();
+    decode_as(&wqe(SendOpcode::NOP, 1, &[]), Peer::Eth).unwrap();
 }
 
 /// A UMR with the segments behind its control segment as one row.
@@ -145,7 +151,7 @@ fn a_umr_shows_what_becomes_of_the_key() {
     let context = Mkc::new().with_len(300).with_lw(true);
     let klm = KlmEntry::new().with_byte_count(300).with_mkey(Lkey::new(7)).with_address(0x1000);
     let bytes = umr(ctrl, context, &[klm.to_bytes(), [0; 16], [0; 16], [0; 16]]);
-    let decoded = decode_xrc(&bytes).unwrap();
+    let decoded = decode_as(&bytes, Peer::Xrc).unwrap();
     let segments: Vec<_> = decoded.segments().skip(1).collect();
     assert_eq!(segments, [Segment::UmrCtrl(ctrl), Segment::Mkc(context), Segment::Klm(klm)]);
     for part in ["UmrCtrlSeg:", "Mkc:", "KlmEntry:", "klm_octowords"] {
