@@ -29,6 +29,31 @@ pub struct Record {
     pub refused: Option<String>,
 }
 
+impl Record {
+    /// A record of which nothing is known yet but its form and place.
+    pub fn new(form: &'static str, lines: RangeInclusive<u64>) -> Self {
+        Self {
+            form,
+            lines,
+            parts: Map::new(),
+            structures: Vec::new(),
+            says: String::new(),
+            causes: Vec::new(),
+            check: Vec::new(),
+            corrections: Vec::new(),
+            failure: None,
+            refused: None,
+        }
+    }
+
+    /// Adds `value` to the list `part`.
+    pub fn push(&mut self, part: &str, value: Value) {
+        if let Value::Array(list) = self.parts.entry(part).or_insert_with(|| Value::Array(Vec::new())) {
+            list.push(value);
+        }
+    }
+}
+
 /// Bytes, and the structure that they are.
 #[derive(Debug, Clone)]
 pub struct Structure {

@@ -18,7 +18,7 @@ pub struct Wc {
 }
 
 /// Every status, by number.
-pub const WC: &[Wc] = &[
+pub static WC: &[Wc] = &[
     wc(0, "IBV_WC_SUCCESS", "success", &[], None),
     wc(1, "IBV_WC_LOC_LEN_ERR", "local length error", &["local length"], Some(CqeSyndrome::LOCAL_LENGTH_ERR)),
     wc(
@@ -157,8 +157,7 @@ pub fn wc_by_text(text: &str) -> Option<&'static Wc> {
 
 /// The status that libmlx5 and the kernel make of a syndrome: `GENERAL_ERR` of those that they do not know.
 pub fn wc_of_syndrome(syndrome: CqeSyndrome) -> &'static Wc {
-    const GENERAL: &Wc = &WC[21];
-    WC.iter().find(|wc| wc.syndrome == Some(syndrome)).unwrap_or(GENERAL)
+    WC.iter().find(|wc| wc.syndrome == Some(syndrome)).unwrap_or(&WC[21])
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! The text is read once, with a few lines of sight, in constant memory.
 
+pub mod line;
 mod window;
 
 pub use window::{Line, Window};
