@@ -1,6 +1,7 @@
 //! The command line, as it is written.
 
 use crate::{
+    decode::Decode,
     failure::Failure,
     hosts::host_port,
     plan::{Op, Transport},
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     List(List),
     /// Look for what keeps a device from working, and say what helps; exit code 1 if something does
     Doctor(Doctor),
+    /// Explain dumps and error lines of mlx5 devices, wherever they stand in pasted text or a log
+    Decode(Decode),
     /// The software ConnectX, for other programs
     #[command(subcommand)]
     Model(ModelCommand),

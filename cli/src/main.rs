@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod decode;
 mod device;
 mod doctor;
 mod endpoint;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::info(args, &mut out),
         Command::List(args) => doctor::list(args, &mut out),
         Command::Doctor(args) => doctor::doctor(args, &mut out),
+        Command::Decode(args) => decode::decode(args, &mut out),
         Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
         Command::Model(ModelCommand::Run(args)) => model::run(args),
     };

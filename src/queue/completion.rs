@@ -2,7 +2,7 @@
 
 use super::Source;
 use crate::{
-    cqe::{CQE_BYTES, CqeFormat, CqeOpcode, CqeSyndrome},
+    cqe::{CQE_BYTES, CqeFormat, CqeOpcode, CqeSyndrome, OP_OWN_OFFSET},
     mlx5::{
         be::{Be16, Be32, Be64},
         ids::{Qpn, Rkey, UserIndex},
@@ -106,7 +106,29 @@ impl Owner {
     }
 }
 
+/// A CQE by itself: copied from somewhere, to be read as one in a ring is.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct CqeCopy(pub [u8; CQE_BYTES]);
+
 impl<'p> Completion<'p> {
+    /// What a copied CQE says. Whoever copied it knows that the device had written it: nobody asks whose it is.
+    ///
+    /// ```
+    /// use mlx5_direct::{cqe::{CQE_BYTES, CqeSyndrome}, queue::{Completion, CqeCopy}};
+    ///
+    /// let mut cqe = CqeCopy([0; CQE_BYTES]);
+    /// cqe.0[0x34..].copy_from_slice(&[0, 0, 0x88, 0x13, 0x08, 0, 0x62, 0x14, 0, 0, 0xf6, 0xd2]);
+    /// let wc = Completion::of(&cqe);
+    /// assert_eq!(wc.qpn().get(), 0x6214);
+    /// assert_eq!(wc.error().unwrap().syndrome, CqeSyndrome::REMOTE_ACCESS_ERR);
+    /// ```
+    pub fn of(cqe: &'p CqeCopy) -> Self {
+        let kind = Kind::of(cqe.0[OP_OWN_OFFSET] & !1, 0);
+        // SAFETY: 64 bytes, aligned by the type, borrowed for `'p`.
+        unsafe { Self::new(cqe.0.as_ptr(), kind) }
+    }
+
     /// Takes the CQE at `cqe`, whose last byte was read as `kind`.
     ///
     /// # Safety

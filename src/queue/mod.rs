@@ -31,7 +31,7 @@ mod umr;
 mod window;
 mod xrc;
 
-pub use completion::{Completion, CompletionError};
+pub use completion::{Completion, CompletionError, CqeCopy};
 pub use datagram::{AddressHandle, Grh, Source};
 pub use error::{PostError, RetireError};
 pub use indirect::{IndirectKey, KeyAccess, Strided};

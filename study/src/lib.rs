@@ -5,4 +5,5 @@
 
 pub mod facts;
 pub mod record;
+pub mod structure;
 pub mod text;

@@ -1,6 +1,7 @@
 //! What was found: one thing that a device or a program said, explained.
 
-use mlx5_direct::mlx5::layout::Desc;
+use crate::{facts, structure::Cqe};
+use mlx5_direct::{cqe::CqeSyndrome, mlx5::layout::Desc};
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 
@@ -44,6 +45,26 @@ impl Record {
             failure: None,
             refused: None,
         }
+    }
+
+    /// Adds a CQE, and takes its words where the record has none yet.
+    pub(crate) fn add_cqe(&mut self, cqe: Cqe) {
+        self.push("cqe", Value::Object(cqe.json));
+        self.structures.push(cqe.structure);
+        if self.says.is_empty() {
+            self.says = cqe.says;
+        }
+        self.corrections.extend(cqe.corrections);
+        if let Some((syndrome, vendor)) = cqe.error {
+            self.blame(syndrome, vendor);
+        }
+        self.failure = self.failure.take().or(cqe.failure);
+    }
+
+    /// Adds what is known of a failure's causes, and what to look at next.
+    pub(crate) fn blame(&mut self, syndrome: CqeSyndrome, vendor: u8) {
+        self.causes = facts::causes_of(syndrome, Some(vendor));
+        self.check = facts::checks_of(syndrome).iter().map(|check| (*check).to_owned()).collect();
     }
 
     /// Adds `value` to the list `part`.

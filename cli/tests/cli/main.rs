@@ -1,6 +1,7 @@
 //! The built `mlx5` binary, as a user runs it.
 
 mod bad_input;
+mod decode;
 mod faults;
 mod output;
 mod recording;

@@ -1,10 +1,16 @@
 //! Records in pasted text: whole logs, mails, issues.
 //!
-//! The text is read once, with a few lines of sight, in constant memory.
+//! The text is read once, with a few lines of sight, in constant memory: [`Finder`]. At each line that may begin a record
+//! (`prefilter`) hexdumps are looked for (`hex`), then each [`Reader`] is asked.
 
+mod finder;
+mod hex;
 pub mod line;
+mod prefilter;
+mod vector;
 mod window;
 
+pub use finder::{Finder, Options};
 pub use window::{Line, Window};
 
 use crate::record::Record;
@@ -20,4 +26,9 @@ pub struct Found {
 }
 
 /// One form of text: what begins at the window's first line and is of it. Two records can be glued together on a line.
+///
+/// It is asked only at lines that have one of the words of `prefilter`, or hexadecimal as in a dump.
 pub type Reader = fn(&Window<'_>) -> Vec<Found>;
+
+/// All forms of text but hexdumps, in the order in which they are tried.
+const READERS: &[Reader] = &[];

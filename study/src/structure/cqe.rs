@@ -1,0 +1,188 @@
+//! A CQE taken apart.
+
+use super::json::hex;
+use crate::{
+    facts,
+    record::{Failure, Structure},
+};
+use mlx5_direct::{
+    cqe::{
+        CQE_BYTES, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, EthernetCqe, OP_OWN_OFFSET, RequesterCqe,
+        ResponderCqe,
+    },
+    mlx5::layout::{Desc, Layout},
+    queue::{Completion, CqeCopy},
+};
+use serde_json::{Map, Value, json};
+
+/// DPDK's mark in an error CQE that it has reported: it writes `seen` into the reserved bytes.
+const DPDK_MARK: &[u8; 4] = b"seen";
+
+/// A CQE taken apart.
+#[derive(Debug, Clone)]
+pub struct Cqe {
+    /// Its bytes.
+    pub bytes: [u8; CQE_BYTES],
+    /// As `--json` has it.
+    pub json: Map<String, Value>,
+    /// Its structure, behind the room for data that a CQE of 128 bytes has.
+    pub structure: Structure,
+    /// In one sentence.
+    pub says: String,
+    /// What in it misleads.
+    pub corrections: Vec<String>,
+    /// Of a request that failed: the syndrome and the vendor's.
+    pub error: Option<(CqeSyndrome, u8)>,
+    /// Of a request that failed, whose.
+    pub failure: Option<Failure>,
+}
+
+/// Takes apart a CQE of 64 or 128 bytes: `None` if there are others. `is_raw` if it is of a raw Ethernet queue.
+pub fn cqe(bytes: &[u8], is_raw: bool) -> Option<Cqe> {
+    let offset_bytes = match bytes.len() {
+        CQE_BYTES => 0,
+        128 => CQE_BYTES,
+        _ => return None,
+    };
+    let copy = CqeCopy(bytes[offset_bytes..].try_into().ok()?);
+    let wc = Completion::of(&copy);
+    let desc = layout(wc.opcode(), is_raw);
+    let structure = Structure { title: "CQE".into(), offset_bytes, desc, bytes: copy.0.to_vec() };
+    let mut corrections = Vec::new();
+    let mut json = common(&copy.0, &wc);
+    let failed = matches!(wc.opcode(), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR);
+    let (mut error, mut failure) = (None, None);
+    if failed {
+        let cqe = ErrorCqe::from_bytes(copy.0);
+        of_error(&cqe, &mut json);
+        json.insert("other_nonzero_bytes".into(), json!(n_other_bytes(desc, &copy.0)));
+        if let Some(vendor) = facts::vendor(Some(cqe.syndrome()), cqe.vendor_err_synd()) {
+            json.insert("vendor_public_meaning".into(), json!(vendor.meaning));
+        }
+        if &copy.0[1..5] == DPDK_MARK {
+            corrections.push("bytes 1 to 4 are DPDK's own mark `seen`, not the device's".into());
+        }
+        if cqe.se() && cqe.opcode() == CqeOpcode::REQ_ERR {
+            corrections
+                .push("se is 1 in error CQEs of send requests whether they were solicited or not".into());
+        }
+        error = Some((cqe.syndrome(), cqe.vendor_err_synd()));
+        failure = Some(Failure {
+            queue: Some(format!("0x{:x}", cqe.qpn().get())),
+            is_flush: cqe.syndrome() == CqeSyndrome::WR_FLUSH_ERR,
+        });
+    } else {
+        of_success(&structure, &mut json);
+    }
+    Some(Cqe { bytes: copy.0, says: sentence(&wc), structure, json, corrections, error, failure })
+}
+
+/// The layout of a CQE of `opcode`.
+pub(crate) fn layout(opcode: CqeOpcode, is_raw: bool) -> &'static Desc {
+    match opcode {
+        CqeOpcode::REQ => RequesterCqe::DESC,
+        CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => ErrorCqe::DESC,
+        _ if is_raw => EthernetCqe::DESC,
+        _ => ResponderCqe::DESC,
+    }
+}
+
+/// What every CQE has.
+fn common(bytes: &[u8; CQE_BYTES], wc: &Completion<'_>) -> Map<String, Value> {
+    let cqe = ErrorCqe::from_bytes(*bytes);
+    let opcode = wc.opcode();
+    let mut json = Map::new();
+    let mut put = |name: &str, value: Value| json.insert(name.into(), value);
+    put("cqe_opcode", hex(opcode.0, 1));
+    put("cqe_opcode_name", json!(opcode.name().unwrap_or("unknown")));
+    put("cqe_format", json!(cqe.format().0));
+    put("solicited_event", json!(u8::from(cqe.se())));
+    put("owner", json!(bytes[OP_OWN_OFFSET] & 1));
+    put("signature", hex(cqe.signature(), 2));
+    put("wqe_counter", hex(cqe.wqe_counter(), 1));
+    put("wqe_counter_dec", json!(cqe.wqe_counter()));
+    put("send_wqe_opcode", hex(cqe.send_wqe_opcode().0, 2));
+    let name = match wc.send_opcode() {
+        Some(opcode) => opcode.name().unwrap_or("unknown"),
+        None => "not applicable (responder)",
+    };
+    put("send_wqe_opcode_name", json!(name));
+    put("qpn", hex(cqe.qpn().get(), 1));
+    put("qpn_dec", json!(cqe.qpn().get()));
+    json
+}
+
+fn of_error(cqe: &ErrorCqe, json: &mut Map<String, Value>) {
+    json.extend(syndrome(cqe.syndrome()));
+    let mut put = |name: &str, value: Value| json.insert(name.into(), value);
+    put("vendor_err_synd", hex(cqe.vendor_err_synd(), 2));
+    put("vendor_err_synd_dec", json!(cqe.vendor_err_synd()));
+    put("hw_err_synd", hex(cqe.hw_err_synd(), 2));
+    // The whole byte, as libmlx5's `mlx5_err_cqe_ex` has it: the kind is in its upper half.
+    put("hw_synd_type", hex(cqe.hw_synd_type() << 4 | cqe.to_bytes()[0x35] & 0xf, 2));
+    put("srqn_or_uidx", hex(cqe.srqn_or_user_index().get(), 1));
+}
+
+/// A syndrome, and the status of verbs that is made of it.
+pub(crate) fn syndrome(syndrome: CqeSyndrome) -> Map<String, Value> {
+    let wc = facts::wc_of_syndrome(syndrome);
+    let name = syndrome.name().map(|name| format!("MLX5_CQE_SYNDROME_{name}"));
+    let mut json = Map::new();
+    json.insert("syndrome".into(), hex(syndrome.0, 2));
+    json.insert("syndrome_name".into(), json!(name));
+    json.insert("ibv_wc_status".into(), json!(wc.name));
+    json.insert("ibv_wc_status_num".into(), json!(wc.number));
+    json
+}
+
+/// The fields of a success that are not in every CQE, by their names.
+fn of_success(structure: &Structure, json: &mut Map<String, Value>) {
+    let common = ["send_wqe_opcode", "qpn", "wqe_counter", "signature", "opcode", "format", "se", "owner"];
+    let Value::Object(fields) = super::fields(structure) else { return };
+    json.extend(fields.into_iter().filter(|(name, _)| !common.contains(&name.as_str())));
+}
+
+/// Bytes that are not zero outside of every field.
+fn n_other_bytes(desc: &Desc, bytes: &[u8]) -> usize {
+    let covered = |at: usize| {
+        desc.fields
+            .iter()
+            .any(|field| field.bit_offset / 8 <= at && at < (field.bit_offset + field.bit_width).div_ceil(8))
+    };
+    (0..bytes.len()).filter(|&at| bytes[at] != 0 && !covered(at)).count()
+}
+
+fn sentence(wc: &Completion<'_>) -> String {
+    let (qpn, counter) = (wc.qpn(), wc.wqe_counter());
+    let at = format!("at WQE 0x{counter:04x} of QP {qpn}");
+    match wc.opcode() {
+        CqeOpcode::REQ => match wc.send_opcode().and_then(|opcode| opcode.name()) {
+            Some(name) => format!("{name} {at} is done, and all requests before it"),
+            None => format!("a send request of an unknown opcode {at} is done"),
+        },
+        CqeOpcode::RESP_WR_IMM => {
+            format!("an RDMA WRITE of {} bytes with immediate data {at} has arrived", wc.byte_len())
+        }
+        CqeOpcode::RESP_SEND => format!("a message of {} bytes has arrived {at}", wc.byte_len()),
+        CqeOpcode::RESP_SEND_IMM => {
+            format!("a message of {} bytes with immediate data has arrived {at}", wc.byte_len())
+        }
+        CqeOpcode::RESP_SEND_INV => {
+            format!("a message of {} bytes has arrived {at}, and has invalidated a key", wc.byte_len())
+        }
+        CqeOpcode::RESIZE_CQ => "the last CQE of a buffer that was replaced".into(),
+        CqeOpcode::SIG_ERR => "a signature did not fit its data".into(),
+        CqeOpcode::NO_PACKET => "tag matching, without a packet".into(),
+        CqeOpcode::INVALID => "no CQE: the device has not written this slot".into(),
+        CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => {
+            wc.error().map_or_else(String::new, |error| error.to_string())
+        }
+        other => format!("a CQE of unknown opcode {other}"),
+    }
+    .to_owned()
+        + match wc.format() {
+            CqeFormat::COMPRESSED => "; it is the title of a compressed session, mini-CQEs follow",
+            CqeFormat::INLINE_DATA32_SEG | CqeFormat::INLINE_DATA64_SEG => "; the data is in the CQE",
+            _ => "",
+        }
+}

@@ -1,0 +1,12 @@
+//! Bytes taken apart: which structures they are, what each field holds, what it says.
+
+mod completion;
+mod cqe;
+mod json;
+mod kind;
+
+pub use completion::{About, completion};
+pub(crate) use cqe::syndrome;
+pub use cqe::{Cqe, cqe};
+pub use json::fields;
+pub use kind::{As, Guess, Transport, guess};

@@ -1,0 +1,199 @@
+//! The finder: text in, records out, a few lines of sight.
+
+use super::{Line, READERS, Window, hex, prefilter::may_begin, vector};
+use crate::{
+    record::Record,
+    structure::{As, Transport},
+};
+
+/// How bytes are read that do not say what they are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// As what.
+    pub read_as: As,
+    /// How the queue pair of a request talks.
+    pub transport: Option<Transport>,
+}
+
+/// Lines that a reader sees.
+const SIGHT: usize = 256;
+/// Bytes of a line that are looked at together: a longer one is cut.
+const LINE_BYTES: usize = 16 * 1024;
+
+/// Finds the records in text that is given piece by piece.
+///
+/// ```
+/// use mlx5_study::text::{Finder, Options};
+///
+/// let mut found = Vec::new();
+/// let mut finder = Finder::new(Options::default());
+/// finder.feed(b"mlx5: host01: got completion with error:\n", &mut |record| found.push(record));
+/// for _ in 0..3 {
+///     finder.feed(b"00000000 00000000 00000000 00000000\n", &mut |record| found.push(record));
+/// }
+/// finder.feed(b"00000000 00008813 08006214 0000f6d2\n", &mut |record| found.push(record));
+/// finder.end(&mut |record| found.push(record));
+/// assert_eq!(found[0].parts["cqe"][0]["qpn"], "0x6214");
+/// ```
+#[derive(Debug)]
+pub struct Finder {
+    options: Options,
+    /// What has come of the line that has not ended.
+    partial: Vec<u8>,
+    /// Lines in sight from `at` on; those before are done with.
+    lines: Vec<Line>,
+    at: usize,
+    /// Lines that have ended.
+    n_lines: u64,
+}
+
+impl Finder {
+    /// Before any text.
+    pub fn new(options: Options) -> Self {
+        Self { options, partial: Vec::new(), lines: Vec::new(), at: 0, n_lines: 0 }
+    }
+
+    /// The next piece of the text. Records that are whole are given to `found`.
+    pub fn feed(&mut self, mut bytes: &[u8], found: &mut impl FnMut(Record)) {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            let (line, rest) = bytes.split_at(end);
+            bytes = &rest[1..];
+            if self.partial.is_empty() && line.len() <= LINE_BYTES {
+                self.line(line, found);
+            } else {
+                self.extend(line, found);
+                let line = std::mem::take(&mut self.partial);
+                self.line(&line, found);
+                self.partial = line;
+                self.partial.clear();
+            }
+            self.n_lines += 1;
+        }
+        self.extend(bytes, found);
+    }
+
+    /// Nothing comes for a while: what there is, is all that there is.
+    pub fn settle(&mut self, found: &mut impl FnMut(Record)) {
+        self.look(0, found);
+    }
+
+    /// The end of the text.
+    pub fn end(&mut self, found: &mut impl FnMut(Record)) {
+        let line = std::mem::take(&mut self.partial);
+        self.line(&line, found);
+        self.look(0, found);
+    }
+
+    /// Lines that have ended.
+    pub fn n_lines(&self) -> u64 {
+        self.n_lines
+    }
+
+    /// More of the line that has not ended, which is cut where it gets too long.
+    fn extend(&mut self, mut bytes: &[u8], found: &mut impl FnMut(Record)) {
+        while self.partial.len() + bytes.len() > LINE_BYTES {
+            let (part, rest) = bytes.split_at(LINE_BYTES - self.partial.len());
+            bytes = rest;
+            self.partial.extend_from_slice(part);
+            let line = std::mem::take(&mut self.partial);
+            self.line(&line, found);
+        }
+        self.partial.extend_from_slice(bytes);
+    }
+
+    /// A line, without its end.
+    fn line(&mut self, bytes: &[u8], found: &mut impl FnMut(Record)) {
+        // Nothing is in sight, and this begins nothing: most lines end here.
+        if self.at == self.lines.len() && !may_begin(bytes) {
+            return;
+        }
+        self.lines.push(Line { number: self.n_lines + 1, text: text(bytes) });
+        self.look(SIGHT, found);
+    }
+
+    /// Looks at lines while more than `sight` are to come.
+    fn look(&mut self, sight: usize, found: &mut impl FnMut(Record)) {
+        while self.lines.len() - self.at > sight {
+            let first = &self.lines[self.at];
+            if !may_begin(first.text.as_bytes()) {
+                self.at += 1;
+                continue;
+            }
+            let in_sight = &self.lines[self.at..];
+            let in_sight = &in_sight[..in_sight.len().min(SIGHT)];
+            if let Some(record) = vector::read(first.number, &first.text, self.options) {
+                found(record);
+                self.take(&[0], None);
+                continue;
+            }
+            if let Some(dump) = hex::read(in_sight, self.options) {
+                found(dump.record);
+                self.take(&dump.taken, dump.glued);
+                continue;
+            }
+            let window = Window { lines: in_sight };
+            let records = READERS.iter().map(|reader| reader(&window)).find(|records| !records.is_empty());
+            let mut taken = vec![0];
+            for one in records.unwrap_or_default() {
+                taken.extend(one.taken.iter().filter(|at| **at < in_sight.len()));
+                found(one.record);
+            }
+            taken.sort_unstable();
+            taken.dedup();
+            self.take(&taken, None);
+        }
+        if self.at == self.lines.len() || self.at > 4 * SIGHT {
+            self.lines.drain(..self.at);
+            self.at = 0;
+        }
+    }
+
+    /// Takes lines out of sight, wherever they stand. What is stuck to the last of them is a line of its own.
+    fn take(&mut self, taken: &[usize], glued: Option<String>) {
+        let Some(last) = taken.last() else {
+            self.at += 1;
+            return;
+        };
+        match glued {
+            Some(text) => {
+                self.lines[self.at + last].text = text;
+                self.remove(&taken[..taken.len() - 1]);
+            }
+            None => self.remove(taken),
+        }
+    }
+
+    /// Removes lines: what stands before the last of them and stays moves behind it.
+    fn remove(&mut self, taken: &[usize]) {
+        let Some(last) = taken.last() else { return };
+        let mut to = self.at + last + 1;
+        for from in (0..=*last).rev() {
+            if !taken.contains(&from) {
+                to -= 1;
+                self.lines.swap(self.at + from, to);
+            }
+        }
+        self.at = to;
+    }
+}
+
+/// A line's text: without colours, and blanks for what would end or hide it.
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut clean = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\0' | '\r' => clean.push(' '),
+            '\x1b' => {
+                // `ESC [ … letter`: what a terminal was told about colours.
+                if chars.clone().next() == Some('[') {
+                    chars.by_ref().find(char::is_ascii_alphabetic);
+                }
+            }
+            c => clean.push(c),
+        }
+    }
+    clean.truncate(clean.trim_end().len());
+    clean
+}

@@ -1,0 +1,233 @@
+//! Hexdumps in text: found, put together, and read as what they are.
+//!
+//! [`row`] reads one line, [`dump`] puts the rows of one dump together, [`header`] reads the line above it. Here the three
+//! meet, and the bytes go to [`structure`](crate::structure).
+
+mod dump;
+mod header;
+mod row;
+
+use super::{Line, Options};
+use crate::{
+    facts,
+    record::Record,
+    structure::{self, About, As, Transport},
+};
+use dump::Dump;
+use header::{Header, Mlx5e, WqeDump};
+use mlx5_direct::cqe::{CQE_BYTES, CqeOpcode, CqeSyndrome};
+use serde_json::{Value, json};
+
+/// What was found in hexadecimal.
+#[derive(Debug)]
+pub(super) struct FoundDump {
+    /// What it is.
+    pub(super) record: Record,
+    /// Its lines, as indices into the lines in sight.
+    pub(super) taken: Vec<usize>,
+    /// What stands behind it in its last line.
+    pub(super) glued: Option<String>,
+}
+
+/// Lines between a header and its dump, and between the dumps of one report.
+const NEAR: usize = 6;
+/// Bytes at least of a dump that nothing announces.
+const LEAST_BYTES: usize = 64;
+
+/// The dump that begins in the first of `lines`, with the line that announces it or without.
+pub(super) fn read(lines: &[Line], options: Options) -> Option<FoundDump> {
+    let first = &lines.first()?.text;
+    if let Some(header) = header::parse(first, lines.get(1).map(|line| line.text.as_str())) {
+        return Report::new(lines, options).announced(header);
+    }
+    let found = dump::gather(lines, 0, None)?;
+    Report::new(lines, options).bare(found)
+}
+
+/// A record while it is put together.
+struct Report<'a> {
+    lines: &'a [Line],
+    options: Options,
+    record: Record,
+    taken: Vec<usize>,
+    glued: Option<String>,
+}
+
+impl<'a> Report<'a> {
+    fn new(lines: &'a [Line], options: Options) -> Self {
+        let number = lines[0].number;
+        Self { lines, options, record: Record::new("hexdump", number..=number), taken: vec![0], glued: None }
+    }
+
+    fn announced(mut self, header: Header) -> Option<FoundDump> {
+        match header {
+            Header::Libmlx5 => self.cqe_below("libmlx5 dump")?,
+            Header::Kernel { wc_status } => {
+                // The kernel's two lines, or one of them; the dump is below both.
+                if self.lines.get(1).is_some_and(|line| line.text.contains("dump error cqe")) {
+                    self.taken.push(1);
+                }
+                self.cqe_below("kernel dump")?;
+                if let (Some(told), Some(Value::Array(cqes))) = (wc_status, self.record.parts.get("cqe"))
+                    && cqes[0]["ibv_wc_status_num"] != json!(told)
+                {
+                    let text = format!("the line says WC error {told}, which is not what the CQE says");
+                    self.record.corrections.push(text);
+                }
+            }
+            Header::Mlx5e(line) => self.mlx5e(&line)?,
+            Header::WqeDump(header) => {
+                self.record.form = "mlx5e WQE dump";
+                self.wqe(&header, 0)?;
+            }
+            Header::Dpdk { what, len_bytes } => {
+                self.record.form = "DPDK dump";
+                let dump = self.dump_below(0, Some(len_bytes))?;
+                match what.as_str() {
+                    "CQE" => self.cqe(&dump.bytes)?,
+                    _ => self.read_as(&dump.bytes, As::Auto)?,
+                }
+            }
+        }
+        Some(self.done())
+    }
+
+    fn bare(mut self, dump: Dump) -> Option<FoundDump> {
+        self.take(&dump);
+        let long_enough = dump.bytes.len() >= if self.options.read_as == As::Auto { LEAST_BYTES } else { 16 };
+        if !long_enough {
+            return None;
+        }
+        self.read_as(&dump.bytes, self.options.read_as)?;
+        Some(self.done())
+    }
+
+    fn read_as(&mut self, bytes: &[u8], kind: As) -> Option<()> {
+        let kind = if kind == As::Auto {
+            let guess = structure::guess(bytes)?;
+            self.record.corrections.push(format!("read as {:?}: {}", guess.kind, guess.why));
+            guess.kind
+        } else {
+            kind
+        };
+        match kind {
+            As::Cqe => self.cqe(bytes),
+            As::Wqe | As::Eqe | As::Cmd | As::Auto => None,
+        }
+    }
+
+    /// The dump in the lines below line `after`, of the same dumper if that can be told.
+    fn dump_below(&mut self, after: usize, want_bytes: Option<usize>) -> Option<Dump> {
+        let head = row::key(&self.lines[after].text);
+        let near = self.lines.iter().enumerate().skip(after + 1).take(NEAR);
+        for (at, line) in near {
+            if self.taken.contains(&at) {
+                continue;
+            }
+            let Some(row) = row::parse(&line.text) else { continue };
+            if row.bytes.len() < 8 || !head.starts_with(&row.key) {
+                continue;
+            }
+            let dump = dump::gather(self.lines, at, want_bytes)?;
+            self.take(&dump);
+            return Some(dump);
+        }
+        None
+    }
+
+    fn take(&mut self, dump: &Dump) {
+        self.taken.extend(dump.taken.iter().filter(|at| **at != 0));
+        self.glued.clone_from(&dump.glued);
+    }
+
+    fn cqe_below(&mut self, form: &'static str) -> Option<()> {
+        self.record.form = form;
+        let dump = self.dump_below(0, Some(CQE_BYTES))?;
+        self.cqe(&dump.bytes)
+    }
+
+    fn cqe(&mut self, bytes: &[u8]) -> Option<()> {
+        let is_raw = self.options.transport == Some(Transport::Raw);
+        if self.options.read_as == As::Cqe {
+            let about = About { transport: self.options.transport, ..About::default() };
+            self.record.parts.extend(structure::completion(bytes, &about)?);
+        }
+        self.record.add_cqe(structure::cqe(bytes, is_raw)?);
+        Some(())
+    }
+
+    /// mlx5e's line, the CQE below it, and the WQE below that if it was dumped.
+    fn mlx5e(&mut self, line: &Mlx5e) -> Option<()> {
+        self.record.form = "mlx5e error CQE";
+        if line.is_wrapped {
+            self.taken.push(1);
+        }
+        let mut json = line.to_json();
+        let counter = match self.dump_below(usize::from(line.is_wrapped), Some(CQE_BYTES)) {
+            Some(dump) => {
+                self.cqe(&dump.bytes)?;
+                Some(u16::from_be_bytes([dump.bytes[0x3c], dump.bytes[0x3d]]))
+            }
+            None => {
+                let opcode = CqeOpcode(line.opcode);
+                json.insert(
+                    "cqe_opcode".into(),
+                    json!(format!("0x{:x} {}", opcode.0, opcode.name().unwrap_or("unknown"))),
+                );
+                self.told(line);
+                None
+            }
+        };
+        self.record.parts.insert("line".into(), Value::Object(json));
+        let last = self.taken.iter().max().copied().unwrap_or(0);
+        let below = self.lines.iter().enumerate().skip(last + 1).take(NEAR);
+        for (at, text) in below {
+            match header::parse(&text.text, None) {
+                Some(Header::WqeDump(header)) => {
+                    let dump = self.wqe(&header, at);
+                    if dump.is_some() {
+                        self.taken.push(at);
+                        self.record.parts.insert("wqe_dump_header".into(), header.to_json(counter));
+                    }
+                    break;
+                }
+                Some(_) => break,
+                None => {}
+            }
+        }
+        Some(())
+    }
+
+    /// What mlx5e's line says without its dump.
+    fn told(&mut self, line: &Mlx5e) {
+        let syndrome = CqeSyndrome(line.syndrome);
+        let mut json = structure::syndrome(syndrome);
+        json.insert("vendor_err_synd".into(), json!(format!("0x{:02x}", line.vendor_err_synd)));
+        if let Some(vendor) = facts::vendor(Some(syndrome), line.vendor_err_synd) {
+            json.insert("vendor_public_meaning".into(), json!(vendor.meaning));
+        }
+        self.record.push("cqe", Value::Object(json));
+        self.record.says = format!(
+            "a request of queue 0x{:x} failed: {syndrome}, vendor_err 0x{:02x}",
+            line.qn, line.vendor_err_synd
+        );
+        self.record.blame(syndrome, line.vendor_err_synd);
+        self.record.failure = Some(crate::record::Failure {
+            queue: Some(format!("0x{:x}", line.qn)),
+            is_flush: syndrome == CqeSyndrome::WR_FLUSH_ERR,
+        });
+    }
+
+    fn wqe(&mut self, header: &WqeDump, at: usize) -> Option<()> {
+        let _dump = self.dump_below(at, Some(header.len_bytes))?;
+        Some(())
+    }
+
+    fn done(mut self) -> FoundDump {
+        self.taken.sort_unstable();
+        self.taken.dedup();
+        let last = self.taken.last().map_or(0, |at| self.lines[*at].number);
+        self.record.lines = *self.record.lines.start()..=last.max(*self.record.lines.start());
+        FoundDump { record: self.record, taken: self.taken, glued: self.glued }
+    }
+}
