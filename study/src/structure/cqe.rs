@@ -78,7 +78,7 @@ pub fn cqe(bytes: &[u8], is_raw: bool) -> Option<Cqe> {
 }
 
 /// The layout of a CQE of `opcode`.
-pub(crate) fn layout(opcode: CqeOpcode, is_raw: bool) -> &'static Desc {
+fn layout(opcode: CqeOpcode, is_raw: bool) -> &'static Desc {
     match opcode {
         CqeOpcode::REQ => RequesterCqe::DESC,
         CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => ErrorCqe::DESC,
@@ -124,7 +124,7 @@ fn of_error(cqe: &ErrorCqe, json: &mut Map<String, Value>) {
 }
 
 /// A syndrome, and the status of verbs that is made of it.
-pub(crate) fn syndrome(syndrome: CqeSyndrome) -> Map<String, Value> {
+fn syndrome(syndrome: CqeSyndrome) -> Map<String, Value> {
     let wc = facts::wc_of_syndrome(syndrome);
     let name = syndrome.name().map(|name| format!("MLX5_CQE_SYNDROME_{name}"));
     let mut json = Map::new();

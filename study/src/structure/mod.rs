@@ -6,7 +6,6 @@ mod json;
 mod kind;
 
 pub use completion::{About, completion};
-pub(crate) use cqe::syndrome;
 pub use cqe::{Cqe, cqe};
 pub use json::fields;
 pub use kind::{As, Guess, Transport, guess};

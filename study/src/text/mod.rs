@@ -31,4 +31,4 @@ pub struct Found {
 pub type Reader = fn(&Window<'_>) -> Vec<Found>;
 
 /// All forms of text but hexdumps, in the order in which they are tried.
-const READERS: &[Reader] = &[];
+const READERS: &[Reader] = &[line::read];

@@ -3,15 +3,21 @@
 use aho_corasick::AhoCorasick;
 use std::sync::LazyLock;
 
-/// Every line that a reader begins with, but for hexdumps, has one of these, in whatever case.
-const WORDS: &[&str] =
-    &["mlx5", "mlx4", "mthca", "rxe", "syndrom", "synd ", "vendor", "cqe", "wqe", "wc ", "completion"];
+/// The lines above dumps have one of these.
+const HEADERS: &[&str] =
+    &["got completion with error", "dump error cqe", "wc error:", "rror cqe on", "wqe dump", "mlx5 error "];
 
 /// Hexadecimal digits in groups of one width, at least, in a line of a dump.
 const LEAST_DIGITS: usize = 16;
 
-static FOUND: LazyLock<AhoCorasick> =
-    LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(WORDS).expect("a few words"));
+/// Every line that a reader begins with, but for hexdumps, has one of these, in whatever case.
+fn words() -> impl Iterator<Item = &'static str> {
+    HEADERS.iter().copied().chain(super::line::keywords())
+}
+
+static FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    AhoCorasick::builder().ascii_case_insensitive(true).build(words()).expect("a few words")
+});
 
 /// Whether `line` may begin a record.
 pub(super) fn may_begin(line: &[u8]) -> bool {

@@ -33,9 +33,6 @@ pub(super) struct Mlx5e {
     pub(super) cqn: u32,
     pub(super) cq_ci: u32,
     pub(super) qn: u32,
-    pub(super) opcode: u8,
-    pub(super) syndrome: u8,
-    pub(super) vendor_err_synd: u8,
     /// Whether it goes on in the next line.
     pub(super) is_wrapped: bool,
 }
@@ -63,7 +60,7 @@ static HEADER: LazyLock<Regex> = LazyLock::new(|| {
 static MLX5E: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
         r"rror cqe on cqn (?<cqn>0x[0-9a-f]+),\s*ci (?<ci>0x[0-9a-f]+),\s*[a-zA-Z-]*qn (?<qn>0x[0-9a-f]+),",
-        r"\s*opcode (?<opcode>0x[0-9a-f]+),\s*syndrome\s+(?<synd>0x[0-9a-f]+),\s*vendor\s+syndrome\s+(?<vendor>0x[0-9a-f]+)",
+        r"\s*opcode (?:0x[0-9a-f]+),\s*syndrome\s+(?:0x[0-9a-f]+),\s*vendor\s+syndrome\s+(?:0x[0-9a-f]+)",
     ))
     .expect("a regular expression")
 });
@@ -107,9 +104,6 @@ fn mlx5e(text: &str, is_wrapped: bool) -> Option<Mlx5e> {
         cqn: number(&found, "cqn")?,
         cq_ci: number(&found, "ci")?,
         qn: number(&found, "qn")?,
-        opcode: number(&found, "opcode")? as u8,
-        syndrome: number(&found, "synd")? as u8,
-        vendor_err_synd: number(&found, "vendor")? as u8,
         is_wrapped,
     })
 }

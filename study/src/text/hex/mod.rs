@@ -9,13 +9,12 @@ mod row;
 
 use super::{Line, Options};
 use crate::{
-    facts,
     record::Record,
     structure::{self, About, As, Transport},
 };
 use dump::Dump;
 use header::{Header, Mlx5e, WqeDump};
-use mlx5_direct::cqe::{CQE_BYTES, CqeOpcode, CqeSyndrome};
+use mlx5_direct::cqe::CQE_BYTES;
 use serde_json::{Value, json};
 
 /// What was found in hexadecimal.
@@ -162,23 +161,10 @@ impl<'a> Report<'a> {
         if line.is_wrapped {
             self.taken.push(1);
         }
-        let mut json = line.to_json();
-        let counter = match self.dump_below(usize::from(line.is_wrapped), Some(CQE_BYTES)) {
-            Some(dump) => {
-                self.cqe(&dump.bytes)?;
-                Some(u16::from_be_bytes([dump.bytes[0x3c], dump.bytes[0x3d]]))
-            }
-            None => {
-                let opcode = CqeOpcode(line.opcode);
-                json.insert(
-                    "cqe_opcode".into(),
-                    json!(format!("0x{:x} {}", opcode.0, opcode.name().unwrap_or("unknown"))),
-                );
-                self.told(line);
-                None
-            }
-        };
-        self.record.parts.insert("line".into(), Value::Object(json));
+        let dump = self.dump_below(usize::from(line.is_wrapped), Some(CQE_BYTES))?;
+        self.cqe(&dump.bytes)?;
+        let counter = dump.bytes.get(0x3c..0x3e).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        self.record.parts.insert("line".into(), Value::Object(line.to_json()));
         let last = self.taken.iter().max().copied().unwrap_or(0);
         let below = self.lines.iter().enumerate().skip(last + 1).take(NEAR);
         for (at, text) in below {
@@ -196,26 +182,6 @@ impl<'a> Report<'a> {
             }
         }
         Some(())
-    }
-
-    /// What mlx5e's line says without its dump.
-    fn told(&mut self, line: &Mlx5e) {
-        let syndrome = CqeSyndrome(line.syndrome);
-        let mut json = structure::syndrome(syndrome);
-        json.insert("vendor_err_synd".into(), json!(format!("0x{:02x}", line.vendor_err_synd)));
-        if let Some(vendor) = facts::vendor(Some(syndrome), line.vendor_err_synd) {
-            json.insert("vendor_public_meaning".into(), json!(vendor.meaning));
-        }
-        self.record.push("cqe", Value::Object(json));
-        self.record.says = format!(
-            "a request of queue 0x{:x} failed: {syndrome}, vendor_err 0x{:02x}",
-            line.qn, line.vendor_err_synd
-        );
-        self.record.blame(syndrome, line.vendor_err_synd);
-        self.record.failure = Some(crate::record::Failure {
-            queue: Some(format!("0x{:x}", line.qn)),
-            is_flush: syndrome == CqeSyndrome::WR_FLUSH_ERR,
-        });
     }
 
     fn wqe(&mut self, header: &WqeDump, at: usize) -> Option<()> {
