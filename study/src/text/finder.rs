@@ -1,6 +1,6 @@
 //! The finder: text in, records out, a few lines of sight.
 
-use super::{Line, READERS, Window, hex, prefilter::may_begin, vector};
+use super::{Line, Order, READERS, Window, hex, prefilter::may_begin, vector};
 use crate::{
     record::Record,
     structure::{As, Transport},
@@ -45,12 +45,14 @@ pub struct Finder {
     at: usize,
     /// Lines that have ended.
     n_lines: u64,
+    /// Failures so far: which is the first, and which follow from it.
+    order: Order,
 }
 
 impl Finder {
     /// Before any text.
     pub fn new(options: Options) -> Self {
-        Self { options, partial: Vec::new(), lines: Vec::new(), at: 0, n_lines: 0 }
+        Self { options, partial: Vec::new(), lines: Vec::new(), at: 0, n_lines: 0, order: Order::new() }
     }
 
     /// The next piece of the text. Records that are whole are given to `found`.
@@ -87,6 +89,11 @@ impl Finder {
     /// Lines that have ended.
     pub fn n_lines(&self) -> u64 {
         self.n_lines
+    }
+
+    /// What failed in all, in a sentence.
+    pub fn summary(&self) -> Option<String> {
+        self.order.summary()
     }
 
     /// More of the line that has not ended, which is cut where it gets too long.
@@ -126,7 +133,8 @@ impl Finder {
                 self.take(&[0], None);
                 continue;
             }
-            if let Some(dump) = hex::read(in_sight, self.options) {
+            if let Some(mut dump) = hex::read(in_sight, self.options) {
+                self.order.note(&mut dump.record);
                 found(dump.record);
                 self.take(&dump.taken, dump.glued);
                 continue;
@@ -134,8 +142,9 @@ impl Finder {
             let window = Window { lines: in_sight };
             let records = READERS.iter().map(|reader| reader(&window)).find(|records| !records.is_empty());
             let mut taken = vec![0];
-            for one in records.unwrap_or_default() {
+            for mut one in records.unwrap_or_default() {
                 taken.extend(one.taken.iter().filter(|at| **at < in_sight.len()));
+                self.order.note(&mut one.record);
                 found(one.record);
             }
             taken.sort_unstable();

@@ -6,11 +6,13 @@
 mod finder;
 mod hex;
 pub mod line;
+mod order;
 mod prefilter;
 mod vector;
 mod window;
 
 pub use finder::{Finder, Options};
+pub use order::Order;
 pub use window::{Line, Window};
 
 use crate::record::Record;

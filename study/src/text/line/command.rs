@@ -14,14 +14,15 @@ pub(super) const KEYWORDS: &[&str] =
 pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
     // `mlx5_cmd_check` (4.x on, without err), `mlx5_cmd_out_err` (5.19 on), `mlx5_vfio_op_code(0x..), op_mod(..)`.
     let full = pattern!(
-        r"(?P<name>[A-Z0-9][A-Za-z0-9_]*|mlx5_vfio_op_code|unknown command opcode) ?\(0x(?P<opcode>[0-9a-f]+)\),? op_mod ?\(0x(?P<mod>[0-9a-f]+)\),? failed, status (?P<text>[A-Za-z][^\n(]*(?:\(discarded\))?) ?\(0x(?P<status>[0-9a-f]+)\), syndrome \(?0x(?P<synd>[0-9a-f]+)\)?(?:, err ?\((?P<err>-?\d+)\))?"
+        r"(?P<name>[A-Z0-9][A-Za-z0-9_]*|mlx5_vfio_op_code|unknown command opcode) ?\(0x(?P<opcode>[0-9a-f]+)\),? op_mod ?\(0x(?P<mod>[0-9a-f]+)\),? failed, status (?P<text>[A-Za-z][A-Za-z\s]{0,40}?(?:\(discarded\))?) ?\(0x(?P<status>[0-9a-f]+)\), syndrome \(0x(?P<synd>[0-9a-f]+)\)(?:, err ?\((?P<err>-?\d+)\))?"
     );
     // `mlx5_cmd_status_to_err` of 3.x: no command.
     let short = pattern!(
-        r"command failed, status (?P<text>[A-Za-z][^\n(]*(?:\(discarded\))?) ?\(0x(?P<status>[0-9a-f]+)\), syndrome \(?0x(?P<synd>[0-9a-f]+)\)?"
+        r"command failed, status (?P<text>[A-Za-z][A-Za-z\s]{0,40}?(?:\(discarded\))?) ?\(0x(?P<status>[0-9a-f]+)\), syndrome (?:\(0x(?P<synd>[0-9a-f]+)\)|0x(?P<bare>[0-9a-f]+))"
     );
     let text = view.text.get(from..)?;
-    let captures = full.captures(text).or_else(|| short.captures(text))?;
+    let all = [full.captures(text), short.captures(text)].into_iter().flatten();
+    let captures = all.min_by_key(|captures| captures.get(0).map(|whole| whole.start()))?;
     let whole = captures.get(0)?;
     let number = |name: &str| caught(&captures, name).and_then(hex);
     let opcode = number("opcode").and_then(|opcode| u16::try_from(opcode).ok());
@@ -34,7 +35,7 @@ pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
         status: number("status").and_then(|status| u8::try_from(status).ok()),
         status_text: caught(&captures, "text")
             .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")),
-        syndrome: number("synd").and_then(|syndrome| u32::try_from(syndrome).ok()),
+        syndrome: number("synd").or_else(|| number("bare")).and_then(|syndrome| u32::try_from(syndrome).ok()),
         err: caught(&captures, "err").map(str::to_owned),
     };
     let mut record = Record::new("refused command", 0..=0);

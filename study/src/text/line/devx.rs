@@ -22,13 +22,15 @@ pub(super) fn read(window: &Window<'_>, view: &View, from: usize) -> Option<Hit>
 /// `mlx5dv_devx_obj_create(QP) failed on mlx5_0, syndrome 0x2c4154: Remote I/O error`, and others of UCX.
 fn call(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
     let pattern = pattern!(
-        r"(?P<call>mlx5dv_\w+)\((?P<arg>[^()\n]*)\) failed(?: on (?P<dev>[\w.\-]+))?(?:,? syndrome 0x(?P<synd>[0-9a-f]+))?(?:: (?P<errno>[A-Z][A-Za-z/ ]*[a-z]))?"
+        r"(?P<call>mlx5dv_\w+)\((?P<arg>[^()\n]*)\) failed(?: on (?P<dev>[\w.\-]+))?(?:,? syndrome 0x(?P<synd>[0-9a-f]+))?(?:: (?P<errno>Remote I/O error|Input/output error|Cannot allocate memory|Operation not (?:supported|permitted)|Invalid argument|No such (?:device|file or directory)|Device or resource busy|Bad address|Connection timed out|No space left on device|Protocol not supported|Function not implemented|Permission denied|Success|[A-Z][A-Za-z/]*(?:[ \t][A-Za-z/]+)*))?"
     );
     let text = view.text.get(from..)?;
     let captures = pattern.captures(text)?;
     let whole = captures.get(0)?;
     let syndrome = caught(&captures, "synd").and_then(hex).and_then(|syndrome| u32::try_from(syndrome).ok());
-    let errno = captures.name("errno").map(|errno| errno.as_str().lines().next().unwrap_or("").trim_end());
+    let errno =
+        caught(&captures, "errno").map(|errno| errno.split_whitespace().collect::<Vec<_>>().join(" "));
+    let errno = errno.as_deref();
     let name = caught(&captures, "call")?;
     let argument = caught(&captures, "arg")?;
     let mut record = Record::new("DevX call", 0..=0);

@@ -95,7 +95,7 @@ fn dump(window: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
 
 /// Rows `[10] 02702711` behind the head, by their offsets, and lines that name the same queue pair.
 fn rows(window: &Window<'_>, lines: &mut Vec<usize>, qpn: u64) -> std::collections::BTreeMap<u32, u32> {
-    let row = pattern!(r"^\[ ?(?P<at>[0-9a-f]{1,2})\] (?P<dword>[0-9a-f]{8})\b");
+    let row = pattern!(r"(?:^|\s)\[ ?(?P<at>[0-9a-f]{1,2})\] (?P<dword>[0-9a-f]{8})\b");
     let queue = pattern!(r"qpn? 0x(?P<qpn>[0-9a-f]+)");
     let mut dwords = std::collections::BTreeMap::new();
     let Some(&last) = lines.last() else { return dwords };

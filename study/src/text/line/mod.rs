@@ -12,6 +12,7 @@ mod event;
 mod foreign;
 mod health;
 mod health_lines;
+mod ib_cqe;
 mod mlx5e;
 mod mlx5e_queue;
 mod module;
@@ -80,6 +81,7 @@ const FAMILIES: &[Family] = &[
     exact(health::read, health::KEYWORDS),
     exact(health_lines::read, health_lines::KEYWORDS),
     exact(cq_error::read, cq_error::KEYWORDS),
+    exact(ib_cqe::read, ib_cqe::KEYWORDS),
     exact(mlx5e::read, mlx5e::KEYWORDS),
     exact(mlx5e_queue::read, mlx5e_queue::KEYWORDS),
     exact(module::read, module::KEYWORDS),
@@ -131,7 +133,9 @@ fn families_of(line: &str) -> [bool; FAMILIES.len()] {
 /// Every message that begins on a view's first line, one behind the other.
 fn all(window: &Window<'_>, view: &View, called: &[bool]) -> Vec<Hit> {
     let (mut hits, mut from) = (Vec::new(), 0);
-    while from < view.first_end() {
+    // A message that ends on a later line takes that whole, and what is stuck to its end.
+    let mut bound = view.first_end();
+    while from < bound {
         let of = |is_generic: bool| {
             let families = FAMILIES
                 .iter()
@@ -139,12 +143,13 @@ fn all(window: &Window<'_>, view: &View, called: &[bool]) -> Vec<Hit> {
                 .filter(|(family, is_called)| **is_called && family.is_generic == is_generic);
             families
                 .filter_map(|(family, _)| (family.find)(window, view, from))
-                .filter(|hit| hit.start < view.first_end())
+                .filter(|hit| hit.start < bound)
                 .min_by_key(|hit| hit.start)
         };
         let Some(hit) = of(false).or_else(|| of(true)) else { break };
         from = hit.end.max(from + 1);
-        while !view.text.is_char_boundary(from) {
+        bound = bound.max(view.line_end(hit.end.saturating_sub(1)));
+        while from < view.text.len() && !view.text.is_char_boundary(from) {
             from += 1;
         }
         hits.push(hit);

@@ -11,7 +11,7 @@ use super::{
 use crate::{facts::wc_by_number, record::Record, text::Window};
 use serde_json::{Value, json};
 
-pub(super) const KEYWORDS: &[&str] = &["Got completion"];
+pub(super) const KEYWORDS: &[&str] = &["Got completion", "NET/IB"];
 
 /// What of a failed completion means nothing.
 const STALE: &str = "on a failed completion only wr_id, status, qp_num and vendor_err of ibv_wc are defined; opcode and byte_len are stale memory";

@@ -79,9 +79,10 @@ fn tries(
     }
 }
 
-/// The time of day in a log prefix.
+/// The time of day that a program put before its message: the last, since whoever kept the log may have put his own.
 fn seconds(line: &str) -> Option<f64> {
-    let captures = pattern!(r"\b(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d\.\d+)\b").captures(line)?;
+    let before = &line[..line.find("Process failed").unwrap_or(line.len())];
+    let captures = pattern!(r"\b(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d\.\d+)\b").captures_iter(before).last()?;
     let part = |name: &str| -> Option<f64> { captures.name(name)?.as_str().parse().ok() };
     Some(part("h")? * 3600.0 + part("m")? * 60.0 + part("s")?)
 }

@@ -8,13 +8,14 @@ use crate::{record::Record, text::Window};
 use serde_json::{Map, json};
 
 pub(super) const KEYWORDS: &[&str] = &[
-    "timeout. Will cause",
+    ") timeout",
+    "Async, timeout",
+    "wait_func",
     "leak of a command resource",
     "No done completion",
     "recovered after timeout",
     "canceled on out of queue",
     "cmd_work_handler",
-    "failed to allocate command entry",
 ];
 
 pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {

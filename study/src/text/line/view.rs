@@ -51,16 +51,46 @@ impl View {
         self.starts.partition_point(|start| *start <= at).saturating_sub(1)
     }
 
+    /// Where the line ends that a place is in.
+    pub(super) fn line_end(&self, at: usize) -> usize {
+        self.starts.get(self.line_of(at) + 1).copied().unwrap_or(self.text.len())
+    }
+
     /// The lines that a piece of the text is in.
     pub(super) fn lines_of(&self, piece: &Range<usize>) -> Vec<usize> {
         (self.line_of(piece.start)..=self.line_of(piece.end.saturating_sub(1).max(piece.start))).collect()
     }
 
-    /// The text of a line from a place in it on.
+    /// The text of the line that a place is in.
     pub(super) fn line_around(&self, at: usize) -> &str {
-        let line = self.line_of(at);
-        let end = self.starts.get(line + 1).copied().unwrap_or(self.text.len());
-        self.text.get(self.starts.get(line).copied().unwrap_or(0)..end).unwrap_or("").trim_end_matches('\n')
+        self.line(self.line_of(at)).trim_end_matches('\n')
+    }
+}
+
+impl View {
+    /// The lines that a piece of the text is in, and the next two as far as they only go on with them.
+    pub(super) fn message_around(&self, piece: &Range<usize>) -> Range<usize> {
+        let lines = self.lines_of(piece);
+        let (first, mut last) = (lines.first().copied().unwrap_or(0), lines.last().copied().unwrap_or(0));
+        for next in last + 1..last + 3 {
+            // A new message begins with its time, process or driver.
+            let word = self.line(next).split_whitespace().next().unwrap_or("");
+            let is_prefix = self.line(last).split_whitespace().next() == Some(word);
+            let goes_on =
+                !is_prefix && word.starts_with(|first: char| first.is_ascii_lowercase() || first == '(');
+            if !goes_on || word.contains(':') || word.starts_with("mlx5") {
+                break;
+            }
+            last = next;
+        }
+        let end = self.starts.get(last + 1).copied().unwrap_or(self.text.len());
+        self.starts.get(first).copied().unwrap_or(0)..end
+    }
+
+    fn line(&self, place: usize) -> &str {
+        let start = self.starts.get(place).copied().unwrap_or(self.text.len());
+        let end = self.starts.get(place + 1).copied().unwrap_or(self.text.len());
+        self.text.get(start..end).unwrap_or("")
     }
 }
 
@@ -125,6 +155,21 @@ mod tests {
 
     fn lines(texts: &[&str]) -> Vec<Line> {
         (1..).zip(texts).map(|(number, text)| Line { number, text: (*text).to_owned() }).collect()
+    }
+
+    #[test]
+    fn every_pattern_of_the_families_is_one() {
+        let literal = Regex::new(r#"pattern!\(\s*r"([^"]*)""#).unwrap();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/text/line");
+        let mut n_patterns = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            for captures in literal.captures_iter(&source) {
+                regex_of(&captures[1]);
+                n_patterns += 1;
+            }
+        }
+        assert!(n_patterns > 60, "{n_patterns}");
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub(super) fn read(window: &Window<'_>, view: &View, from: usize) -> Option<Hit>
     let (range, status, is_named) = status(text)?;
     let start = from + range.start;
     // What else the message says is on the line of its status, or on the next if that is wrapped.
-    let line = view.line_around(start);
+    let message = view.message_around(&(start..from + range.end));
+    let line = view.text.get(message.clone()).unwrap_or("");
     let (vendor, is_guessed) = vendor_in(line).map_or((None, false), |(code, guessed)| (Some(code), guessed));
     let failed = Failed::of_status(status, vendor);
     let mut completion = failed.as_wc();
@@ -72,9 +73,9 @@ pub(super) fn read(window: &Window<'_>, view: &View, from: usize) -> Option<Hit>
         record.corrections.push(format!("{} is a status of verbs, not a CQE syndrome", status.number));
     }
     let end = from + range.end;
-    let mut lines = view.lines_of(&(start..end));
+    let mut lines = view.lines_of(&message);
     // The rest of a line says no more of the same failure.
-    let end = if view.line_of(end.saturating_sub(1)) == 0 { view.first_end() } else { end };
+    let end = end.max(view.first_end());
     fold(window, &mut lines, &mut record, &failed);
     Some(Hit { start, end, lines, record })
 }
@@ -114,7 +115,7 @@ fn by_text(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
 /// `status 12`, in a line about completions.
 fn by_number(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
     let pattern = pattern!(
-        r"(?i)(?P<no>exit |http |return |cmd |command |port )?(?:\b(?:(?:ibv_)?wc|cqe|completion)?[ ._]?(?:->)?(?:_)?status|WC error|wc_error|with error|completion error)(?: code)?\s*[:=]?\s*\(?(?P<n>0x[0-9a-f]{1,2}|\d{1,2})\)?(?:[^\w.]|\.?(?:\s|\z))"
+        r"(?i)(?P<no>exit |http |return |cmd |command |port )?(?:\b(?:(?:ibv_)?wc|cqe|completion)?[ ._]?(?:->)?(?:_)?status|WC error|wc_error|with error|completion error|state error)(?: code| number)?\s*[:=]?\s*\(?(?P<n>0x[0-9a-f]{1,2}|\d{1,2})\)?(?:[^\w.]|\.?(?:\s|\z))"
     );
     let context = pattern!(
         r"(?i)\b(?:ibv?_?\w*|wc|wr|wr_id|cqe?s?|verbs|rdma\w*|completions?|qpn?|work request|vendor_err|vend_err)\b"
