@@ -4,6 +4,7 @@ use crate::{
     decode::Decode,
     failure::Failure,
     hosts::host_port,
+    notes::Notes,
     plan::{Op, Transport},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Explain dumps and error lines of mlx5 devices, wherever they stand in pasted text or a log
     Decode(Decode),
+    /// What each structure of the device is: notes as text, or one page with all
+    Notes(Notes),
     /// The software ConnectX, for other programs
     #[command(subcommand)]
     Model(ModelCommand),

@@ -13,6 +13,7 @@ mod failure;
 mod hosts;
 mod info;
 mod model;
+mod notes;
 mod payload;
 mod plan;
 mod qp;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::List(args) => doctor::list(args, &mut out),
         Command::Doctor(args) => doctor::doctor(args, &mut out),
         Command::Decode(args) => decode::decode(args, &mut out),
+        Command::Notes(args) => notes::notes(args, &mut out),
         Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
         Command::Model(ModelCommand::Run(args)) => model::run(args),
     };

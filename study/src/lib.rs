@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod facts;
+pub mod notes;
 pub mod record;
 pub mod structure;
 pub mod text;
