@@ -91,92 +91,126 @@ function misfit(structure, bytes) {
 /** A part of what was pasted: a structure's bytes, or bytes alone. */
 const part = (title, name, at, bytes) => ({ title, name, at, bytes });
 
-/** A send WQE, segment by segment. `fault` says what does not fit. */
+/** A send WQE, segment by segment, for a queue pair with such a peer. `fault` says what does not fit. */
 function takeApart(bytes, peer) {
   if (bytes.length < 16) return { parts: [], fault: `a WQE has 16 bytes at least, and here are ${bytes.length}` };
-  const parts = [];
-  let at = 0;
-  const take = (name, title) => {
-    const size = STRUCTURES.get(name).size;
-    if (at + size > bytes.length) throw new Error(`${title} would end behind the WQE, at byte ${at + size} of ${bytes.length}`);
-    const piece = part(title, name, at, bytes.subarray(at, at + size));
-    parts.push(piece);
-    at += size;
-    return piece.bytes;
-  };
-  const ctrl = take("CtrlSeg", "control segment");
-  const opcode = fieldOf("CtrlSeg", "opcode");
-  const operation = DATA.wqe.opcodes[bitsOf(opcode, ctrl)];
+  const ctrl = bytes.subarray(0, 16);
+  const field = fieldOf("CtrlSeg", "opcode");
+  const byPeer = DATA.wqe.opcodes[bitsOf(field, ctrl)];
   const length = 16 * read("CtrlSeg", "ds", ctrl);
-  if (!operation) return { parts, fault: `no operation has opcode ${valueText(opcode, ctrl)}` };
-  if (!length) return { parts, fault: "ds is 0, but counts the control segment too" };
-  if (length > bytes.length) return { parts, fault: `ds says ${length} bytes, and here are ${bytes.length}` };
-  const rest = bytes.subarray(length);
-  bytes = bytes.subarray(0, length);
-  try {
-    walk(operation, peer, bytes, take, (title, size, step = size) => {
-      if (at + size > bytes.length) throw new Error(`${title} would end behind the WQE, at byte ${at + size} of ${bytes.length}`);
-      parts.push(part(title, null, at, bytes.subarray(at, at + size)));
-      at = Math.min(at + step, bytes.length);
-    }, () => at);
-  } catch (error) {
-    return { parts, rest, fault: error.message };
-  }
-  return { parts, rest };
-}
-
-/** The segments behind the control segment. */
-function walk(operation, peer, bytes, take, raw, at) {
-  const { heads, tail } = operation;
-  if (tail === "umr") return umr(bytes, take, raw, at);
-  if (tail === "none" && bytes.length > 16) throw new Error("a NOP is its control segment");
-  if (tail === "other" || (tail === "raw" && peer !== "raw")) return raw("segments of the operation", bytes.length - at());
-  if (tail === "none") return undefined;
-  const round = (n) => Math.ceil(n / 16) * 16;
-  if (peer) {
-    const title = { ud: "address vector segment", xrc: "XRC segment", raw: "Ethernet segment" }[peer];
-    const head = take(DATA.wqe.peers[peer], title);
-    const size = peer === "raw" ? read("EthSeg", "inline_hdr_sz", head) : 0;
-    const behind = size & DATA.wqe.insert_vlan ? 0 : size - DATA.wqe.header_start;
-    if (behind > 0) raw("the frame's head, from its third byte on", behind, round(behind));
-  }
-  for (const name of heads) take(name, name === "RaddrSeg" ? "remote address segment" : "atomic segment");
-  while (at() < bytes.length) {
-    if (read("DataSeg", "inline", bytes.subarray(at(), at() + 16)) === 0) {
-      take("DataSeg", "data segment");
-      continue;
-    }
-    if (tail === "memory") throw new Error("data that arrive go to memory, and not into the WQE");
-    const size = read("InlineSeg", "byte_count", take("InlineSeg", "inline segment"));
-    raw("its data", size, round(4 + size) - 4);
-  }
-  return undefined;
-}
-
-/** A UMR: what changes, the key's context, the translation list. */
-function umr(bytes, take, raw, at) {
-  const ctrl = take("UmrCtrlSeg", "UMR control segment");
-  take("Mkc", "memory key context");
-  let left = read("UmrCtrlSeg", "klm_octowords", ctrl);
-  if (left && !read("UmrCtrlSeg", "inline", ctrl)) {
-    take("DataSeg", "data segment: where the list is");
-    left = 0;
-  }
-  for (let repeated = 0; left > 0; left--) {
-    const octoword = bytes.subarray(at(), at() + 16);
-    const isBlock = octoword.length === 16 && read("KlmEntry", "mkey", octoword) === DATA.wqe.repeat;
-    if (repeated) {
-      repeated--;
-      take("RepeatEntrySeg", "piece of a repeated block");
-    } else if (isBlock) {
-      repeated = read("RepeatBlockSeg", "num_entries", take("RepeatBlockSeg", "repeated block"));
-    } else if (octoword.some((byte) => byte)) {
-      take("KlmEntry", "translation entry");
-    } else {
-      raw("filling of the list", 16);
+  const walk = new Walk(bytes.subarray(0, Math.min(length, bytes.length)));
+  if (length >= 16) walk.take("CtrlSeg");
+  else return { parts: [part("", "CtrlSeg", 0, ctrl)], fault: "ds is 0, but counts the control segment too" };
+  const result = { parts: walk.parts, rest: bytes.subarray(length) };
+  if (length > bytes.length) result.fault = `ds says ${length} bytes, and here are ${bytes.length}`;
+  else if (!byPeer) result.fault = `no operation has opcode ${valueText(field, ctrl)}`;
+  else {
+    const [heads, tail] = byPeer[peer][read("CtrlSeg", "opmod", ctrl)] ?? byPeer[peer].else;
+    try {
+      heads.forEach((name) => walk.head(name));
+      walk.tail(tail, read("CtrlSeg", "opmod", ctrl));
+    } catch (error) {
+      result.fault = error.message;
     }
   }
-  if (at() < bytes.length) raw("rest", bytes.length - at());
+  return result;
+}
+
+/** Walks a WQE. */
+class Walk {
+  constructor(bytes) {
+    Object.assign(this, { bytes, parts: [], at: 0 });
+  }
+
+  get left() { return this.bytes.subarray(this.at); }
+
+  /** The next bytes, as a structure. */
+  take(name) {
+    const { size } = STRUCTURES.get(name);
+    return this.add("", name, size, size);
+  }
+
+  /** The next bytes, alone. They may take more room than they fill. */
+  raw(title, size, room = size) {
+    return size ? this.add(title, null, size, room) : undefined;
+  }
+
+  add(title, name, size, room) {
+    const end = this.at + size;
+    if (end > this.bytes.length) throw new Error(`${title || name} would end at byte ${end} of ${this.bytes.length}`);
+    this.parts.push(part(title, name, this.at, this.left.subarray(0, size)));
+    this.at = Math.min(this.at + room, this.bytes.length);
+    return this.parts.at(-1).bytes;
+  }
+
+  /** A segment that the operation has once. */
+  head(name) {
+    const compact = { AvSeg: "AvBaseSeg", DcAvSeg: "DcAvBaseSeg" }[name];
+    const isCompact = compact && this.left.length >= 16 && !read(compact, "ext", this.left);
+    const segment = this.take(isCompact ? compact : name);
+    if (name !== "EthSeg") return;
+    const size = read(name, "inline_hdr_sz", segment);
+    const behind = size & DATA.wqe.insert_vlan ? 0 : Math.max(0, size - DATA.wqe.header_start);
+    this.raw("the frame's head, from its third byte on", behind, Math.ceil(behind / 16) * 16);
+  }
+
+  tail(kind, opmod) {
+    if (kind === "umr") return this.umr(opmod);
+    if (kind === "other") return this.raw("segments of the operation", this.left.length);
+    if (kind === "none" && this.left.length) throw new Error("there is more than the operation has");
+    while (this.left.length) {
+      if (!read("DataSeg", "inline", this.left)) {
+        this.take("DataSeg");
+        continue;
+      }
+      if (kind === "memory") throw new Error("data that arrive go to memory, and not into the WQE");
+      const size = read("InlineSeg", "byte_count", this.take("InlineSeg"));
+      this.raw("its data", size, Math.ceil((4 + size) / 16) * 16 - 4);
+    }
+    return undefined;
+  }
+
+  /** What changes of a key, its context, the translation list, and what follows that. */
+  umr(opmod) {
+    const ctrl = this.take("UmrCtrlSeg");
+    this.take("Mkc");
+    const n = read("UmrCtrlSeg", "klm_octowords", ctrl);
+    if (n && !read("UmrCtrlSeg", "inline", ctrl)) this.take("DataSeg");
+    else if (n) this.list(n);
+    const isOffset = read("UmrCtrlSeg", "translation_offset_en", ctrl);
+    this.bsf(isOffset ? 0 : read("UmrCtrlSeg", "translation_offset_or_bsf_octowords", ctrl), opmod);
+    this.raw("rest", this.left.length);
+  }
+
+  list(n) {
+    const isZero = (bytes) => bytes.every((byte) => !byte);
+    const end = this.at + 16 * n;
+    const entries = Array.from({ length: 2 * n }, (_, i) => this.left.subarray(8 * i, 8 * i + 8));
+    if (end > this.bytes.length) throw new Error(`the list would end at byte ${end} of ${this.bytes.length}`);
+    // Pages have a permission, and addresses of 4,096 bytes' alignment.
+    const isPage = (e) => isZero(e) || ((e[6] & 15) === 0 && e[7] >= 1 && e[7] <= 3);
+    const arePages = entries.every(isPage) && !entries.every(isZero);
+    for (let repeated = 0; this.at < end;) {
+      const octoword = this.left.subarray(0, 16);
+      if (repeated) {
+        repeated--;
+        this.take("RepeatEntrySeg");
+      } else if (isZero(octoword)) this.raw("filling of the list", 16);
+      else if (arePages) [0, 8].forEach((at) => (isZero(octoword.subarray(at, at + 8)) ? this.raw("filling of the list", 8) : this.take("MttEntry")));
+      else if (read("KlmEntry", "mkey", octoword) === DATA.wqe.repeat) {
+        repeated = read("RepeatBlockSeg", "num_entries", this.take("RepeatBlockSeg"));
+      } else this.take("KlmEntry");
+    }
+  }
+
+  /** The byte stream format: of TLS, of encryption, or of a signature. */
+  bsf(octowords, opmod) {
+    for (; octowords >= 4 && this.left.length >= 64; octowords -= 4) {
+      if (opmod) this.take("TlsStaticParams");
+      else if (read("BsfCrypto", "bsf_type", this.left) === 1) this.take("BsfCrypto");
+      else ["BsfBasic", "BsfExt", "BsfInl", "BsfInl"].forEach((name) => this.take(name));
+    }
+  }
 }
 
 /** A receive WQE: data segments up to the one that ends the list. A shared queue's begins with a next segment. */
@@ -243,10 +277,12 @@ function single(name, bytes, title = "") {
 
 /** The ways to read bytes that are more than one structure. */
 const FORMS = new Map([
-  ["send", ["send WQE, RC or UC", (b) => takeApart(b, "")]],
-  ["ud", ["send WQE, UD", (b) => takeApart(b, "ud")]],
+  ["send", ["send WQE, RC or UC", (b) => takeApart(b, "none")]],
+  ["ud", ["send WQE, UD", (b) => takeApart(b, "av")]],
+  ["dc", ["send WQE, DC", (b) => takeApart(b, "dc")]],
   ["xrc", ["send WQE, XRC", (b) => takeApart(b, "xrc")]],
-  ["raw", ["send WQE, raw packet", (b) => takeApart(b, "raw")]],
+  ["raw", ["send WQE, raw packet", (b) => takeApart(b, "eth")]],
+  ["ipoib", ["send WQE, IPoIB", (b) => takeApart(b, "ipoib")]],
   ["recv", ["receive WQE", (b) => receive(b, false)]],
   ["srq", ["receive WQE of a shared queue", (b) => receive(b, true)]],
   ["cqe", ["CQE", cqe]],
@@ -259,15 +295,17 @@ function likely(bytes) {
   const found = [];
   const add = (form, label, reading, handicap) => {
     if (reading.fault || !reading.parts.length) return;
-    const misfits = reading.parts.filter((p) => p.name).reduce((n, p) => n + misfit(STRUCTURES.get(p.name), p.bytes), 0);
+    let misfits = reading.parts.filter((p) => p.name).reduce((n, p) => n + misfit(STRUCTURES.get(p.name), p.bytes), 0);
+    // A CQE says by its opcode what it is, and its reserved bits may hold anything.
+    if (form === "cqe") misfits = Math.min(misfits, 4);
     // What is left of the last block may be old; more than a block means that it is something else.
     const extra = (reading.rest ?? []).length >= 64 ? 12 : (reading.rest ?? []).some((byte) => byte) ? 3 : 0;
     found.push({ form, label, reading, points: misfits + extra + handicap });
   };
-  const handicap = { send: 0, ud: 1, xrc: 4, raw: 1, recv: 7, srq: 8, cqe: 0, eqe: 1, cmd: 0 };
+  const handicap = { send: 0, ud: 1, dc: 2, xrc: 4, raw: 1, ipoib: 3, recv: 7, srq: 8, cqe: 0, eqe: 1, cmd: 0 };
   for (const [form, [label, readAs]] of FORMS) add(form, label, readAs(bytes), handicap[form]);
   for (const { name, size } of DATA.structures) {
-    if (size === bytes.length) add(name, name, single(name, bytes), 6);
+    if (size === bytes.length && !/Cqe$/.test(name)) add(name, name, single(name, bytes), 6);
   }
   return found.sort((a, b) => a.points - b.points);
 }

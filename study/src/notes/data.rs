@@ -1,13 +1,13 @@
 //! What the page draws, as JSON.
 
-use super::{Note, RULES, enumeration, enumerations, in_order, prose, structures};
+use super::{Note, RULES, enumeration, enumerations, in_order, index, prose, structures};
 use mlx5_direct::{
     mlx5::{
         self,
         eqe::*,
         layout::{Bits, Desc, Enumeration, Field, Kind, Layout},
     },
-    wqe::{AtomicSeg, AvSeg, DataSeg, EthSeg, KlmEntry, RaddrSeg, SendOpcode, XrcSeg},
+    wqe::{CtrlSeg, DataSeg, EthSeg, KlmEntry, Peer, Rule, Segment, Segments, SendOpcode},
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(super) fn json() -> Value {
         .collect();
     json!({
         "structures": all, "enums": enums, "commands": commands, "notes": notes,
-        "index": prose::html_of(&super::NOTES[0]),
+        "index": prose::html_of(index()),
         "wqe": recipe(), "events": events(),
     })
 }
@@ -90,19 +90,94 @@ fn note(note: &Note) -> Value {
     json!({ "id": note.id, "title": note.title(), "html": prose::html_of(note), "structures": note.structures() })
 }
 
-/// How a WQE is taken apart: the segments that an operation has before its data, and what those are.
+/// How a WQE is taken apart, as the driver's decoder does it: the segments that an operation has before its data, and what
+/// those are. By opcode, then peer, then `opmod`.
 fn recipe() -> Value {
+    let peers = [
+        ("none", Peer::None),
+        ("av", Peer::Av),
+        ("dc", Peer::DcAv),
+        ("xrc", Peer::Xrc),
+        ("eth", Peer::Eth),
+        ("ipoib", Peer::Ipoib),
+    ];
     let named = SendOpcode::ENUMERATION.map_or(&[][..], |e| e.values);
-    let opcodes: Map<_, _> =
-        named.iter().map(|v| (v.bits.to_string(), operation(SendOpcode(v.bits as u8)))).collect();
+    let opcodes = named.iter().map(|value| {
+        let by_peer =
+            peers.map(|(name, peer)| (name.to_string(), by_opmod(SendOpcode(value.bits as u8), peer)));
+        (value.bits.to_string(), Map::from_iter(by_peer).into())
+    });
     json!({
-        "opcodes": opcodes,
-        "peers": { "ud": AvSeg::DESC.name, "xrc": XrcSeg::DESC.name, "raw": EthSeg::DESC.name },
+        "opcodes": Map::from_iter(opcodes),
         "insert_vlan": EthSeg::INSERT_VLAN,
         "header_start": EthSeg::HEADER_START_BYTES,
         "repeat": KlmEntry::REPEAT.get(),
         "terminator": DataSeg::terminator().to_bytes(),
     })
+}
+
+/// What most values of `opmod` mean, and those that mean something else.
+fn by_opmod(opcode: SendOpcode, peer: Peer) -> Value {
+    let other = operation(opcode, u8::MAX, peer);
+    let own = (0..u8::MAX).map(|opmod| (opmod.to_string(), operation(opcode, opmod, peer)));
+    let mut all: Map<_, _> = own.filter(|(_, of)| *of != other).collect();
+    all.insert("else".into(), other);
+    all.into()
+}
+
+/// What the decoder makes of an operation, found by having it decode: names of segments, and the kind of what follows.
+fn operation(opcode: SendOpcode, opmod: u8, peer: Peer) -> Value {
+    let ctrl = CtrlSeg::new().with_opcode(opcode).with_opmod(opmod).with_ds(16);
+    let wqe = |inline: bool| {
+        let mut bytes = [0; 256];
+        bytes[..16].copy_from_slice(&ctrl.to_bytes());
+        // An address vector of 48 bytes, wherever there is one.
+        bytes[24] = 0x80;
+        let heads = walk(&bytes, peer).0;
+        let at = 16 + heads.iter().map(|head| head.size_bytes).sum::<usize>();
+        bytes[at] = if inline { 0x80 } else { 0 };
+        let (heads, end) = walk(&bytes, peer);
+        (heads.iter().map(|head| head.name).collect::<Vec<_>>(), end)
+    };
+    let ((heads, plain), (_, inline)) = (wqe(false), wqe(true));
+    let tail = match (plain, inline) {
+        (End::Umr, _) => "umr",
+        (End::Nothing, _) => "none",
+        (End::Data, End::Data) => "data",
+        (End::Data | End::Result, _) => "memory",
+        (End::Other, _) => "other",
+    };
+    json!([heads, tail])
+}
+
+/// What is behind the segments that an operation has once.
+enum End {
+    Nothing,
+    Data,
+    /// One piece of memory, of a length.
+    Result,
+    Umr,
+    Other,
+}
+
+fn walk(bytes: &[u8], peer: Peer) -> (Vec<&'static Desc>, End) {
+    let mut heads = Vec::new();
+    for placed in Segments::new(bytes, peer).skip(1) {
+        let desc = match placed {
+            Ok(placed) => match placed.segment {
+                Segment::Data(_) | Segment::Inline { .. } => return (heads, End::Data),
+                Segment::UmrCtrl(_) => return (heads, End::Umr),
+                segment => segment.desc(),
+            },
+            Err(error) => match error.rule {
+                Rule::AtomicLength { .. } | Rule::InlineTarget => return (heads, End::Result),
+                _ => return (heads, End::Nothing),
+            },
+        };
+        let Some(desc) = desc else { return (heads, End::Other) };
+        heads.push(desc);
+    }
+    (heads, End::Nothing)
 }
 
 /// An event's type, and what its data are.
@@ -136,30 +211,6 @@ fn events() -> Value {
     let of_queues = of_queues.map(|event| (event, EqeQpSrq::DESC));
     let all = pairs.into_iter().chain(of_queues);
     all.map(|(event, desc)| (event.0.to_string(), desc.name.into())).collect::<Map<_, _>>().into()
-}
-
-fn operation(opcode: SendOpcode) -> Value {
-    let mut heads = Vec::new();
-    if opcode.has_raddr() {
-        heads.push(RaddrSeg::DESC.name);
-    }
-    if opcode.is_atomic() {
-        heads.push(AtomicSeg::DESC.name);
-    }
-    let tail = match opcode {
-        SendOpcode::NOP => "none",
-        SendOpcode::UMR => "umr",
-        SendOpcode::SEND
-        | SendOpcode::SEND_IMM
-        | SendOpcode::SEND_INVAL
-        | SendOpcode::RDMA_WRITE
-        | SendOpcode::RDMA_WRITE_IMM => "data",
-        // Data that arrive go to memory, and not into the WQE.
-        SendOpcode::RDMA_READ | SendOpcode::ATOMIC_CS | SendOpcode::ATOMIC_FA => "memory",
-        SendOpcode::LSO => "raw",
-        _ => "other",
-    };
-    json!({ "heads": heads, "tail": tail })
 }
 
 #[cfg(test)]

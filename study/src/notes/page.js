@@ -116,10 +116,10 @@ function section(structure, bytes, level = "h2", title = "") {
   const command = COMMAND_OF.get(structure.name);
   const heading = el(level, {}, link(structure.name, title || structure.name));
   const facts = [el("code", {}, structure.prm), ` · ${structure.size} bytes`];
-  if (title) facts.unshift(el("code", {}, structure.name), " · ");
+  if (title && !title.endsWith(structure.name)) facts.unshift(el("code", {}, structure.name), " · ");
   if (command) facts.push(` · command ${command[0]}, opcode 0x${command[1].toString(16)}`);
   const box = el("section", { className: "structure" }, heading, el("p", { className: "facts" }, ...facts));
-  if (structure.doc && !title) box.append(el("p", {}, ...prose(structure.doc)));
+  if (structure.doc) box.append(el("p", {}, ...prose(structure.doc)));
   box.append(drawGrid(structure, bytes, (field, grid) => showDetail(structure, field, bytes, grid), (name) => { location.hash = name; }));
   return box;
 }
