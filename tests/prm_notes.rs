@@ -1,4 +1,7 @@
-//! The tables in `docs/prm-notes` are those of the declared types. `BLESS=1` draws them again.
+//! The tables in `docs/prm-notes` are those of the declared types, and the bytes those of vectors. `BLESS=1` draws both again.
+
+#[path = "prm_notes/hexdump.rs"]
+mod hexdump;
 
 use mlx5_direct::{cqe, mlx5, wqe};
 use std::collections::BTreeSet;
@@ -29,12 +32,25 @@ fn drawn(text: &str) -> (String, BTreeSet<String>) {
     (out + rest, shown)
 }
 
+/// The note with every hexdump drawn anew, and the vectors that it shows.
+fn dumped(text: &str) -> (String, usize) {
+    let (mut out, mut n, mut rest) = (String::new(), 0, text);
+    while let Some((before, after)) = rest.split_once("<!-- hexdump: ") {
+        let (name, after) = after.split_once(" -->").expect("marker is closed");
+        let (_, after) = after.split_once("<!-- /hexdump -->").expect("hexdump is closed");
+        out += &format!("{before}<!-- hexdump: {name} -->\n{}<!-- /hexdump -->", hexdump::draw(name));
+        n += 1;
+        rest = after;
+    }
+    (out + rest, n)
+}
+
 #[test]
 fn the_notes_show_what_is_declared() {
     let mut stale = Vec::new();
     for path in notes() {
         let text = std::fs::read_to_string(&path).unwrap();
-        let (fresh, _) = drawn(&text);
+        let (fresh, _) = drawn(&dumped(&text).0);
         if fresh != text {
             match std::env::var_os("BLESS") {
                 Some(_) => std::fs::write(&path, fresh).unwrap(),
@@ -59,4 +75,76 @@ fn the_notes_are_complete() {
         let file = path.file_name().unwrap().to_str().unwrap();
         assert!(file == "README.md" || index.contains(&format!("({file})")), "{file} is not in the index");
     }
+}
+
+/// Notes about more than structures: the index, the wire, what was learned.
+const OTHERS: [&str; 3] = ["README", "roce-wire", "taught"];
+
+/// Every note says what the rules are and what went wrong for somebody; of what a request consists of, bytes are shown.
+#[test]
+fn the_notes_have_all_parts() {
+    let mut missing = Vec::new();
+    for path in notes() {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let is_flow = name.starts_with("flow-") && name != "flow-steering";
+        if OTHERS.contains(&name.as_str()) || is_flow {
+            continue;
+        }
+        let is_rare = RARE.contains(&name.as_str());
+        if !is_rare && !(text.contains("\n## Rules\n") && text.contains("\n## In practice\n")) {
+            missing.push(format!("{name}: rules or practice"));
+        }
+        if !text.contains("\nSeen in ") {
+            missing.push(format!("{name}: where it is seen"));
+        }
+        let shown = drawn(&text).1;
+        let data_path = [wqe::layouts(), cqe::layouts()].concat();
+        let is_data_path = data_path.iter().any(|desc| shown.contains(desc.name));
+        let has_bytes = text.contains("<!-- hexdump: ") || text.contains("```text");
+        if is_data_path && !has_bytes && !NO_VECTOR.contains(&name.as_str()) {
+            missing.push(format!("{name}: bytes"));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// What no public report names, or only one of another driver.
+const RARE: [&str; 6] = [
+    "device-operation-segments",
+    "masked-atomic-segments",
+    "signature-segments",
+    "tag-matching-segment",
+    "tls-segments",
+    "wait-segments",
+];
+
+/// What no vector here holds.
+const NO_VECTOR: [&str; 3] = ["xrc-segment", "srq-next-segment", "ethernet-cqe"];
+
+/// A link leads to a file that there is, and a rule that is named is one.
+#[test]
+fn the_links_lead_somewhere() {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/prm-notes");
+    let rules = std::fs::read_to_string(dir.join("../rules.md")).unwrap();
+    let (mut dead, mut n_rules) = (Vec::new(), 0);
+    for path in notes() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (before, after) in text.match_indices("](").map(|(at, _)| text.split_at(at)) {
+            let target = after[2..].split(')').next().unwrap_or_default();
+            let file = target.split('#').next().unwrap_or_default();
+            if !target.starts_with("https://") && !dir.join(file).is_file() {
+                dead.push(format!("{}: {target}", path.display()));
+            }
+            let named = before.rsplit('[').next().unwrap_or_default();
+            if file == "../rules.md" && named.starts_with('`') {
+                n_rules += 1;
+                if !rules.contains(&format!("| {named} |")) {
+                    dead.push(format!("{}: rule {named}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
+    assert!(n_rules > 40, "{n_rules}");
 }

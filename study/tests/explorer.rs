@@ -351,14 +351,15 @@ fn the_page_takes_apart_what_the_driver_does() {
         assert!(found["fault"].is_null(), "{hex}: {}", found["fault"]);
         guessed += usize::from(found["form"] == form.as_str());
     }
-    println!("of {} WQEs, {guessed} are guessed right", requests.len());
+    // RC and raw packets can look alike, and what is less likely is one click away.
+    assert!(guessed * 100 > requests.len() * 80, "of {} WQEs, {guessed} are guessed right", requests.len());
 
     let cqes: Vec<String> =
         vectors("cqe-vectors.jsonl").iter().map(|v| v["cqe"].as_str().unwrap().into()).collect();
     let found = browser.eval(&format!("{}.map((hex) => likely(parseHex(hex))[0]?.form)", json!(cqes)));
     let wrong: Vec<_> =
         cqes.iter().zip(found.as_array().unwrap()).filter(|(_, form)| *form != "cqe").collect();
-    println!("of {} CQEs, wrong: {wrong:?}", cqes.len());
+    assert!(wrong.is_empty(), "of {} CQEs: {wrong:?}", cqes.len());
     opened.end();
 }
 

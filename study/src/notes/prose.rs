@@ -25,7 +25,7 @@ fn rustdoc_link<'a>(_: BrokenLink<'a>) -> Option<(CowStr<'a>, CowStr<'a>)> {
 
 /// A note for the page: its drawings are links to the page's own, and links between notes are the page's.
 pub(super) fn html_of(note: &Note) -> String {
-    let text = undrawn(note.text);
+    let text = undrawn(&linked(note.text));
     let mut dead = false;
     let events = Parser::new_ext(&text, Options::ENABLE_TABLES).filter_map(|event| match event {
         Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
@@ -63,6 +63,19 @@ fn undrawn(text: &str) -> String {
     out + rest
 }
 
+/// The text with a link behind each hexdump, which shows its bytes in the page's grids.
+fn linked(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("<!-- /hexdump -->") {
+        let rows = before.rsplit("```text").next().unwrap_or_default().lines();
+        let dwords = rows.filter_map(|row| row.get(4..39)).flat_map(str::split_whitespace);
+        let hex: String = dwords.collect();
+        out += &format!("{before}\n[Show these bytes in the grids](#hex/{hex})\n");
+        rest = after;
+    }
+    out + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +85,15 @@ mod tests {
         let doc = " Unit of [`value`](Self::value): 0 or 1.\n As [`Other`],\n  or [more].\n";
         assert_eq!(plain(doc), "Unit of `value`: 0 or 1. As `Other`, or more.");
         assert_eq!(plain(""), "");
+    }
+
+    #[test]
+    fn hexdumps_lead_to_the_grids() {
+        let row = |at, hex| format!("{at}  {hex:<35}  CtrlSeg: ds 2\n");
+        let rows = row("00", "0000000a 00011102") + &row("10", "abcdef00");
+        let text = format!("<!-- hexdump: a -->\n```text\n{rows}```\n<!-- /hexdump -->\n");
+        let html = html_of(&Note { id: "a", text: text.leak() });
+        assert!(html.contains(r##"href="#hex/0000000a00011102abcdef00""##), "{html}");
     }
 
     #[test]
