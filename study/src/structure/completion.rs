@@ -6,7 +6,10 @@
 use super::{json::hex, kind::Transport};
 use crate::facts;
 use mlx5_direct::{
-    cqe::{CQE_BYTES, CqeL3HdrType, CqeOpcode, EthernetCqe, OP_OWN_OFFSET, RequesterCqe, ResponderCqe},
+    cqe::{
+        CQE_BYTES, CqeFormat, CqeL3HdrType, CqeOpcode, CqeSyndrome, ErrorCqe, EthernetCqe, OP_OWN_OFFSET,
+        RequesterCqe, ResponderCqe,
+    },
     queue::{Completion, CqeCopy},
     wqe::SendOpcode,
 };
@@ -21,6 +24,8 @@ pub struct About {
     pub posted: Option<String>,
     /// The owner bit that a new CQE has in this lap of the ring.
     pub owner: Option<bool>,
+    /// Room in the memory that was posted: libmlx5 fails what is in the CQE and has no room there.
+    pub room_bytes: Option<u64>,
     /// Whether it is polled by `ibv_start_poll`, which gives byte counts and flags as the CQE has them.
     pub is_start_poll: bool,
 }
@@ -69,7 +74,13 @@ pub fn completion(bytes: &[u8], about: &About) -> Option<Map<String, Value>> {
         out.insert("why".into(), json!(why));
         return Some(out);
     }
-    let syndrome = wc.error().filter(|error| error.is_failure()).map(|error| error.syndrome);
+    let byte_cnt = RequesterCqe::from_bytes(copy.0).byte_cnt();
+    let has_data = matches!(wc.format(), CqeFormat::INLINE_DATA32_SEG | CqeFormat::INLINE_DATA64_SEG);
+    let is_too_long = has_data && about.room_bytes.is_some_and(|room| room < u64::from(byte_cnt));
+    let syndrome = match wc.error().filter(|error| error.is_failure()) {
+        Some(error) => Some(error.syndrome),
+        None => is_too_long.then_some(CqeSyndrome::LOCAL_LENGTH_ERR),
+    };
     let status = syndrome.map_or(&facts::WC[0], facts::wc_of_syndrome);
     out.insert("status".into(), json!(status.number));
     out.insert("status_str".into(), json!(status.text));
@@ -77,6 +88,16 @@ pub fn completion(bytes: &[u8], about: &About) -> Option<Map<String, Value>> {
     match wc.error().filter(|error| error.is_failure()) {
         Some(error) => {
             out.insert("vendor_err".into(), hex(error.vendor_err, 1));
+        }
+        None if is_too_long => {
+            let why =
+                format!("the CQE has {byte_cnt} bytes of data, more than the posted memory has room for");
+            out.insert("why".into(), json!(why));
+            if about.is_start_poll {
+                // It reads the byte of every CQE that it calls failed.
+                let vendor_err = ErrorCqe::from_bytes(copy.0).vendor_err_synd();
+                out.insert("vendor_err".into(), hex(vendor_err, 1));
+            }
         }
         None => success(&copy, &wc, about, &mut out),
     }

@@ -1,7 +1,7 @@
 //! What bytes are, where nothing says it.
 
 use mlx5_direct::{
-    cqe::{CQE_BYTES, CqeOpcode, CqeSyndrome, ErrorCqe, OP_OWN_OFFSET},
+    cqe::{CQE_BYTES, CqeOpcode, CqeSyndrome, ErrorCqe, OP_OWN_OFFSET, RequesterCqe},
     mlx5::{
         cmd::{CmdEntry, PCI_CMD_XPORT},
         eqe::{Eqe, EventType},
@@ -67,6 +67,22 @@ pub struct Guess {
     pub why: String,
 }
 
+impl As {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "whatever it looks like",
+            Self::Wqe => "a WQE",
+            Self::Cqe => "a CQE",
+            Self::Eqe => "an EQE",
+            Self::Cmd => "a command",
+        }
+    }
+}
+
+/// Points from which on bytes are hardly anything else.
+const SURE: i32 = 5;
+
 /// What `bytes` look like: `None` if like nothing.
 pub fn guess(bytes: &[u8]) -> Option<Guess> {
     let mut scores =
@@ -80,12 +96,19 @@ pub fn guess(bytes: &[u8]) -> Option<Guess> {
     Some(Guess { kind: *kind, why: format!("{why}; {sure}") })
 }
 
+/// The CQEs in `bytes`: one of 64 or of 128, or several of 64 one after the other.
+pub(crate) fn cqes(bytes: &[u8]) -> Vec<&[u8]> {
+    let blocks = bytes.chunks(CQE_BYTES);
+    let is_wide = bytes.len() == 2 * CQE_BYTES && cqe(&bytes[..CQE_BYTES]).0 < SURE;
+    if is_wide || bytes.len() <= CQE_BYTES { vec![bytes] } else { blocks.collect() }
+}
+
 /// Points for a CQE.
 fn cqe(bytes: &[u8]) -> (i32, String) {
     let none = (0, String::new());
     let cqe = match bytes.len() {
         CQE_BYTES => bytes,
-        128 => &bytes[CQE_BYTES..],
+        n if n > CQE_BYTES && n.is_multiple_of(CQE_BYTES) => &bytes[n - CQE_BYTES..],
         _ => return none,
     };
     let Some(cqe) = cqe.first_chunk::<CQE_BYTES>() else { return none };
@@ -103,15 +126,20 @@ fn cqe(bytes: &[u8]) -> (i32, String) {
             format!("its last byte says opcode {name}, and syndrome 0x{:02x} is known", error.syndrome().0),
         );
     }
+    let ok = RequesterCqe::from_bytes(*cqe);
     score += i32::from(opcode == CqeOpcode::REQ && error.send_wqe_opcode().name().is_some());
-    score += i32::from(error.qpn().get() != 0);
+    score += i32::from(ok.qpn().get() != 0);
     score += i32::from(matches!(opcode.0, 1..=4)) * 2;
-    // A clock stands where a WQE has data.
-    score += i32::from(cqe[0x30] == 0 && cqe[0x31..0x38].iter().any(|byte| *byte != 0)) * 2;
+    // A clock of 56 bits stands where a WQE has data, and before it a length of no more than 2 GiB.
+    let has_clock = ok.timestamp() != 0 && ok.timestamp() >> 56 == 0;
+    score += if has_clock { 2 } else { -2 };
+    score -= i32::from(ok.byte_cnt() > 1 << 31) * 3;
+    score -= i32::from(cqe[0x28..0x2c] != [0; 4]) * 2;
     if opcode == CqeOpcode::INVALID {
         score = 1;
     }
-    (score, format!("its last byte says opcode {name}, and a clock stands before the QP number"))
+    let clock = if has_clock { "a clock stands" } else { "no clock stands" };
+    (score, format!("its last byte says opcode {name}, and {clock} before the QP number"))
 }
 
 /// Points for a send WQE.

@@ -3,9 +3,17 @@
 use aho_corasick::AhoCorasick;
 use std::sync::LazyLock;
 
-/// The lines above dumps have one of these.
-const HEADERS: &[&str] =
-    &["got completion with error", "dump error cqe", "wc error:", "rror cqe on", "wqe dump", "mlx5 error "];
+/// The lines above dumps have one of these, and CQEs in JSON.
+const HEADERS: &[&str] = &[
+    "\"cqe",
+    "got completion with error",
+    "dump error cqe",
+    "wc error:",
+    "rror cqe on",
+    "wqe dump",
+    "dump command",
+    "mlx5 error ",
+];
 
 /// Hexadecimal digits in groups of one width, at least, in a line of a dump.
 const LEAST_DIGITS: usize = 16;

@@ -51,18 +51,19 @@ fn about(given: &Map<String, Value>, options: Options) -> About {
     let field = |of: &str, name: &str| given.get(of).and_then(|value| value.get(name)).cloned();
     let transport = given.get("transport").cloned().or_else(|| field("qp", "transport"));
     let named = transport.as_ref().and_then(Value::as_str).and_then(Transport::by_name);
-    let posted = match given.get("posted") {
-        Some(Value::Array(list)) => list.first().and_then(|one| one.get("opcode")).cloned(),
-        Some(Value::Object(one)) => one.get("opcode").cloned(),
-        other => other.cloned(),
-    };
+    let first =
+        given.get("posted").and_then(|posted| posted.as_array().map_or(Some(posted), |list| list.first()));
+    let lengths = first.and_then(|posted| posted.get("sges")).and_then(Value::as_array).map(|sges| {
+        sges.iter().filter_map(|sge| sge.get("length").and_then(Value::as_u64)).fold(0, u64::saturating_add)
+    });
     let number = |name| field("cq", name).and_then(|value| value.as_u64());
     About {
         transport: options.transport.or(named),
-        posted: posted.as_ref().and_then(Value::as_str).map(str::to_owned),
+        posted: first.map(|one| one.get("opcode").unwrap_or(one)).and_then(Value::as_str).map(str::to_owned),
         owner: number("consumer_index")
             .zip(number("cqes").filter(|n| *n > 0))
             .map(|(index, n)| index / n % 2 == 1),
+        room_bytes: lengths,
         is_start_poll: given.get("api").and_then(Value::as_str) == Some("ibv_start_poll"),
     }
 }

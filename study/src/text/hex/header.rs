@@ -1,5 +1,7 @@
 //! The line above a dump, which says what was dumped.
 
+use crate::structure::Direction;
+use mlx5_direct::mlx5::cmd::CmdOpcode;
 use regex::{Captures, Regex};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -18,6 +20,8 @@ pub(super) enum Header {
     Mlx5e(Mlx5e),
     /// mlx5e's `WQE DUMP: WQ size …`.
     WqeDump(WqeDump),
+    /// The kernel's `dump command CREATE_CQ(0x400) INPUT`.
+    Command(CommandDump),
     /// DPDK's `MLX5 Error CQE: at [0x…], len=64`.
     Dpdk {
         /// `CQE`, `SQ`, `RQ`.
@@ -25,6 +29,15 @@ pub(super) enum Header {
         /// Bytes of the dump.
         len_bytes: usize,
     },
+}
+
+/// The kernel's line above a command, where its debug messages are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CommandDump {
+    pub(super) opcode: CmdOpcode,
+    pub(super) direction: Direction,
+    /// Whether it is the command's own bytes, without slot and mailboxes.
+    pub(super) has_data_only: bool,
 }
 
 /// The numbers of mlx5e's line about an error CQE.
@@ -52,6 +65,7 @@ static HEADER: LazyLock<Regex> = LazyLock::new(|| {
         r"|(?<kernel>dump error cqe|WC error: (?<wc>\d+), [Mm]essage:)",
         r"|(?<mlx5e>rror cqe on cqn 0x)",
         r"|(?<wqe>WQE DUMP: WQ size (?<size>\d+),? WQ cur size (?<cur>\d+), WQE index (?<index>0x[0-9a-f]+|\d+), len: ?(?<len>\d+))",
+        r"|dump command (?<data>data )?[A-Z0-9_]+\((?<opcode>0x[0-9a-f]+)\) (?<direction>INPUT|OUTPUT)",
         r"|MLX5 Error (?<dpdk>CQE|SQ|RQ|WQE|[A-Z]+): at \[0x[0-9a-fA-F]+\], len=(?<dpdk_len>\d+)",
     ))
     .expect("a regular expression")
@@ -92,6 +106,14 @@ pub(super) fn parse(line: &str, next: Option<&str>) -> Option<Header> {
             wq_cur_size: number(&found, "cur")?,
             wqe_index: number(&found, "index")?,
             len_bytes: number(&found, "len")? as usize,
+        }));
+    }
+    if let Some(direction) = found.name("direction") {
+        let is_input = direction.as_str() == "INPUT";
+        return Some(Header::Command(CommandDump {
+            opcode: CmdOpcode(u16::try_from(number(&found, "opcode")?).ok()?),
+            direction: if is_input { Direction::Input } else { Direction::Output },
+            has_data_only: found.name("data").is_some(),
         }));
     }
     let what = found.name("dpdk")?.as_str().to_owned();

@@ -10,10 +10,10 @@ mod row;
 use super::{Line, Options};
 use crate::{
     record::Record,
-    structure::{self, About, As, Transport},
+    structure::{self, About, As, CommandBytes, Direction, Transport},
 };
 use dump::Dump;
-use header::{Header, Mlx5e, WqeDump};
+use header::{CommandDump, Header, Mlx5e, WqeDump};
 use mlx5_direct::cqe::CQE_BYTES;
 use serde_json::{Value, json};
 
@@ -79,6 +79,7 @@ impl<'a> Report<'a> {
                 self.record.form = "mlx5e WQE dump";
                 self.wqe(&header, 0)?;
             }
+            Header::Command(header) => self.kernel_command(&header)?,
             Header::Dpdk { what, len_bytes } => {
                 self.record.form = "DPDK dump";
                 let dump = self.dump_below(0, Some(len_bytes))?;
@@ -104,15 +105,48 @@ impl<'a> Report<'a> {
     fn read_as(&mut self, bytes: &[u8], kind: As) -> Option<()> {
         let kind = if kind == As::Auto {
             let guess = structure::guess(bytes)?;
-            self.record.corrections.push(format!("read as {:?}: {}", guess.kind, guess.why));
+            self.record.corrections.push(format!("taken for {}: {}", guess.kind.name(), guess.why));
             guess.kind
         } else {
             kind
         };
         match kind {
-            As::Cqe => self.cqe(bytes),
-            As::Wqe | As::Eqe | As::Cmd | As::Auto => None,
+            As::Cqe => structure::cqes(bytes).into_iter().try_for_each(|bytes| self.cqe(bytes)),
+            As::Eqe => self.eqe(bytes),
+            As::Cmd => self.command(structure::command(bytes)?),
+            As::Wqe | As::Auto => None,
         }
+    }
+
+    fn eqe(&mut self, bytes: &[u8]) -> Option<()> {
+        let eqe = structure::eqe(bytes)?;
+        self.record.push("eqe", Value::Object(eqe.json));
+        self.record.structures.extend(eqe.structures);
+        self.record.says = eqe.says;
+        self.record.check = eqe.check;
+        Some(())
+    }
+
+    fn command(&mut self, command: CommandBytes) -> Option<()> {
+        self.record.push("cmd", Value::Object(command.json));
+        self.record.structures.extend(command.structures);
+        self.record.says = command.says;
+        self.record.corrections.extend(command.corrections);
+        Some(())
+    }
+
+    /// The kernel's dump of a command: with `data`, the input or output alone; else the slot and the mailboxes.
+    fn kernel_command(&mut self, header: &CommandDump) -> Option<()> {
+        self.record.form = "kernel command dump";
+        let dump = self.dump_below(0, None)?;
+        let bytes = if header.has_data_only {
+            dump.bytes
+        } else {
+            let (slot, mailboxes) = dump.bytes.split_at_checked(structure::ENTRY_BYTES)?;
+            let inline = if header.direction == Direction::Input { 0x10..0x20 } else { 0x20..0x30 };
+            [&slot[inline], &structure::blocks(mailboxes).concat()].concat()
+        };
+        self.command(structure::input_or_output(&bytes, header.direction, Some(header.opcode))?)
     }
 
     /// The dump in the lines below line `after`, of the same dumper if that can be told.
@@ -124,7 +158,7 @@ impl<'a> Report<'a> {
                 continue;
             }
             let Some(row) = row::parse(&line.text) else { continue };
-            if row.bytes.len() < 8 || !head.starts_with(&row.key) {
+            if row.bytes.len() < 8 || !head.contains(&row.key) {
                 continue;
             }
             let dump = dump::gather(self.lines, at, want_bytes)?;

@@ -196,7 +196,7 @@ fn offset(line: &str, word: &Word, run: &[Word]) -> Option<Offset> {
     let has_colon = between.starts_with(':');
     let n_digits = word.n_digits();
     let is_offset = if has_colon {
-        n_digits >= 2 && between.len() > 1
+        n_digits >= 3 && between.len() > 1
     } else {
         !between.is_empty() && matches!(n_digits, 6..=8 | 16) && n_digits != run[0].n_digits()
     };

@@ -1,0 +1,88 @@
+//! CQEs that libmlx5 read, and what it said of them: the same is said here.
+
+use mlx5_study::{
+    record::Record,
+    structure::As,
+    text::{Finder, Options},
+};
+use serde_json::Value;
+
+/// The records in `text`, read as CQEs.
+fn decode(text: &str) -> Vec<Record> {
+    let mut found = Vec::new();
+    let mut finder = Finder::new(Options { read_as: As::Cqe, transport: None });
+    finder.feed(text.as_bytes(), &mut |record| found.push(record));
+    finder.end(&mut |record| found.push(record));
+    found
+}
+
+#[test]
+fn every_vector_as_a_line_of_json() {
+    let text = include_str!("../../tests/data/cqe-vectors.jsonl");
+    let records = decode(text);
+    assert_eq!(records.len(), text.lines().count());
+    for (line, record) in text.lines().zip(records) {
+        let vector: Value = serde_json::from_str(line).unwrap();
+        for (name, wanted) in vector.as_object().unwrap() {
+            if !["transport", "case", "cqe_size", "cqe"].contains(&name.as_str()) {
+                assert_eq!(record.parts.get(name), Some(wanted), "{name} of {}", vector["id"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_vector_as_bare_hexadecimal() {
+    for line in include_str!("../../tests/data/cqe-vectors.jsonl").lines() {
+        let vector: Value = serde_json::from_str(line).unwrap();
+        let records = decode(vector["cqe"].as_str().unwrap());
+        assert_eq!(records.len(), 1, "{}", vector["id"]);
+        for name in ["status", "opcode", "vendor_err", "byte_len", "imm", "src_qp"] {
+            assert_eq!(records[0].parts.get(name), vector.get(name), "{name} of {}", vector["id"]);
+        }
+    }
+}
+
+#[test]
+fn every_wide_vector() {
+    let text = include_str!("data/cqe-wide.jsonl");
+    let records = decode(text);
+    assert_eq!(records.len(), text.lines().count());
+    for (line, record) in text.lines().zip(records) {
+        let vector: Value = serde_json::from_str(line).unwrap();
+        let result = vector["result"].as_object().unwrap();
+        // 0 and ENOENT where nothing is to be polled; `ibv_start_poll` says 0 where something is.
+        let is_polled = result.contains_key("status");
+        assert_eq!(record.parts["polled"], u8::from(is_polled), "{}", vector["id"]);
+        for (name, wanted) in result {
+            // A VLAN and a mark are where other queues have other things: libmlx5 gives them of any.
+            if !["returned", "cvlan", "flow_tag"].contains(&name.as_str()) {
+                assert_eq!(record.parts.get(name), Some(wanted), "{name} of {}", vector["id"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_posted_tells_what_a_umr_was_for() {
+    let umr = "\
+        00000000000000000000000000000000000000000000000000000000000000000000000600000000000000000000000000\
+        00000000000000250001170001000000";
+    let umr = format!("{}0000", &umr[..124]);
+    let unknown = decode(&umr).remove(0);
+    assert!(unknown.parts.get("opcode").is_none());
+    assert!(unknown.parts["opcode_why"].as_str().unwrap().contains("UMR"));
+    let known = decode(&format!(r#"{{"cqe":"{umr}","posted":"LOCAL_INV"}}"#)).remove(0);
+    assert_eq!(known.parts["opcode"], 6);
+}
+
+#[test]
+fn hexadecimal_that_is_no_cqe_is_told() {
+    for text in
+        [r#"{"id":1,"cqe":"00"}"#, r#"{"id":1,"cqe":"zz"}"#, r#"{"id":1,"cqe":"é"}"#, r#"{"id":1,"cqe":""}"#]
+    {
+        let records = decode(text);
+        assert!(records[0].parts["error"].as_str().unwrap().contains("64 or 128 bytes"), "{text}");
+    }
+    assert!(decode("{}\n{\"cqe\":5}\n[]\n").is_empty());
+}
