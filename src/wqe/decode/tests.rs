@@ -2,7 +2,7 @@ use super::*;
 use crate::mlx5::context::Mkc;
 use crate::mlx5::ids::{Lkey, Qpn, Rkey};
 use crate::wqe::*;
-use std::{string::ToString, vec::Vec};
+use std::{string::ToString, vec, vec::Vec};
 
 fn wqe(opcode: SendOpcode, ds: u8, segments: &[[u8; 16]]) -> Vec<u8> {
     let ctrl = CtrlSeg::new().with_opcode(opcode).with_ds(ds).with_qpn(Qpn::new(0x111));
@@ -184,4 +184,34 @@ fn a_umr_shows_what_becomes_of_the_key() {
         let ds = n_bytes / 16;
         assert_eq!(rule(&short), Rule::TooShort { opcode: SendOpcode::UMR, ds, min_ds: 8 });
     }
+}
+
+/// Segments behind the zeros that fill a list up are where they are: here a byte stream format.
+#[test]
+fn padding_is_passed_over() {
+    let entry = KlmEntry::new().with_byte_count(300).with_mkey(Lkey::new(9)).to_bytes();
+    let basic = BsfBasic::new().with_bsf_size(2).with_w_psv(0x5b34);
+    let dif = BsfInl::new().with_valid(true).with_dif_apptag(0x1234);
+    let ctrl = UmrCtrlSeg::new().with_inline(true).with_klm_octowords(4);
+    let mut list = vec![entry, [0; 16], [0; 16], [0; 16]];
+    list.extend([basic.to_bytes(), [0; 16], [0; 16], dif.to_bytes()]);
+    let bytes = umr(ctrl.with_translation_offset_or_bsf_octowords(4), Mkc::new(), &list);
+    let placed: Vec<_> = decode(&bytes).unwrap().placed().skip(3).collect();
+    let places: Vec<_> = placed.iter().map(|placed| placed.at_bytes).collect();
+    assert_eq!(places, [128, 192, 208, 224, 240]);
+    assert_eq!(placed[1].segment, Segment::BsfBasic(basic));
+    assert_eq!(placed[4].segment, Segment::BsfMem(dif));
+}
+
+/// A list in which every entry has a page's address and permissions is one of pages.
+#[test]
+fn pages_are_told_from_pieces() {
+    let page = |n: u64| (n << 12 | 3).to_be_bytes();
+    let octoword = |first: [u8; 8], second: [u8; 8]| [first, second].concat().try_into().unwrap();
+    let ctrl = UmrCtrlSeg::new().with_inline(true).with_klm_octowords(4);
+    let list = [octoword(page(1), page(2)), octoword(page(3), [0; 8]), [0; 16], [0; 16]];
+    let bytes = umr(ctrl, Mkc::new(), &list);
+    let placed: Vec<_> = decode(&bytes).unwrap().placed().skip(3).collect();
+    assert_eq!(placed.iter().map(|placed| placed.at_bytes).collect::<Vec<_>>(), [128, 136, 144]);
+    assert!(matches!(placed[2].segment, Segment::Mtt(page) if page.ptag() == 3 << 10 && page.wr_en()));
 }

@@ -49,23 +49,18 @@ impl<'a> Segments<'a> {
         }
         if let Some(page) = self.umr.second_page.take() {
             self.at_bytes += size_of::<MttEntry>();
-            if page != MttEntry::new() {
-                return Ok(Some(Segment::Mtt(page)));
-            }
+            return Ok(Some(Segment::Mtt(page)));
         }
         if self.umr.is_named {
             self.umr.is_named = false;
             return Ok(Some(Segment::Data(DataSeg::from_bytes(self.take()))));
         }
-        while self.umr.n_octowords > 0 {
+        if self.umr.n_octowords > 0 {
             self.umr.n_octowords -= 1;
             let octoword = self.take();
             if self.umr.n_repeated > 0 {
                 self.umr.n_repeated -= 1;
                 return Ok(Some(Segment::RepeatEntry(RepeatEntrySeg::from_bytes(octoword))));
-            }
-            if octoword == [0; SEGMENT_BYTES] {
-                continue;
             }
             if self.umr.is_pages {
                 let [first, second] = pages(octoword);
@@ -81,10 +76,23 @@ impl<'a> Segments<'a> {
             }
             return Ok(Some(Segment::Klm(entry)));
         }
-        if self.at_bytes >= self.bytes.len() {
-            return Ok(None);
-        }
         Ok(Some(self.bsf()))
+    }
+
+    /// Passes over zeros that fill a list up.
+    pub(super) fn skip_padding(&mut self) {
+        if self.umr.second_page == Some(MttEntry::new()) {
+            self.umr.second_page = None;
+            self.at_bytes += size_of::<MttEntry>();
+        }
+        let is_at_entry = self.umr.n_repeated == 0 && self.umr.second_page.is_none();
+        while is_at_entry
+            && self.umr.n_octowords > 0
+            && self.bytes[self.at_bytes..].starts_with(&[0; SEGMENT_BYTES])
+        {
+            self.umr.n_octowords -= 1;
+            self.at_bytes += SEGMENT_BYTES;
+        }
     }
 
     /// What follows the list.

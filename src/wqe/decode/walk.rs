@@ -345,9 +345,9 @@ impl<'a> Iterator for Segments<'a> {
         if self.is_done {
             return None;
         }
+        self.skip_padding();
         let at_bytes = self.at_bytes;
-        let step = self.step();
-        match step {
+        match self.step() {
             Ok(Some(segment)) => Some(Ok(Placed { at_bytes, segment })),
             Ok(None) => {
                 self.is_done = true;

@@ -44,6 +44,18 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+            Self::Xrc => "XRC",
+            Self::Dc => "DC",
+            Self::Raw => "raw packet",
+        }
+    }
+
     /// By its name, in whatever case: as verbs have it, or the command line.
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {

@@ -6,6 +6,7 @@ mod cqe;
 mod eqe;
 mod json;
 mod kind;
+mod wqe;
 
 pub use command::{CommandBytes, Direction, command, input_or_output};
 pub(crate) use command::{ENTRY_BYTES, blocks};
@@ -15,3 +16,4 @@ pub use eqe::{Eqe, eqe};
 pub use json::fields;
 pub(crate) use kind::cqes;
 pub use kind::{As, Guess, Transport, guess};
+pub use wqe::{Receive, ReceiveHead, Wqe, receive, wqe};
