@@ -1,16 +1,13 @@
 //! `--explain`: the first WQE, its doorbell and its CQE, byte by byte and field by field.
 
 use mlx5_direct::{
-    cqe::{CQE_BYTES, CqeOpcode, ErrorCqe, RequesterCqe, ResponderCqe},
+    cqe::CQE_BYTES,
     mlx5::context::ServiceType,
-    mlx5::layout::Layout,
     queue::{Completion, SendQueue, Transport},
-    wqe::{
-        AtomicSeg, AvSeg, CtrlSeg, DataSeg, InlineSeg, MAX_WQEBBS, RaddrSeg, SEGMENT_BYTES, SendOpcode,
-        WQEBB_BYTES,
-    },
+    wqe::{MAX_WQEBBS, WQEBB_BYTES},
 };
 use mlx5_model::trace::Hexdump;
+use mlx5_study::structure;
 use std::io::{self, Write};
 
 /// What was seen first at one end.
@@ -103,47 +100,17 @@ impl Doorbell {
 
 /// Prints a send WQE, segment by segment. Stops where the bytes do.
 fn wqe(bytes: &[u8], is_datagram: bool, out: &mut impl Write) -> io::Result<()> {
-    let Some(first) = bytes.first_chunk() else { return Ok(()) };
-    let ctrl = CtrlSeg::from_bytes(*first);
-    let bytes = &bytes[..bytes.len().min(usize::from(ctrl.ds()) * SEGMENT_BYTES)];
-    let mut at = 0;
-    let mut segment = |len: usize, title: &str, desc: &'static mlx5_direct::mlx5::layout::Desc| {
-        let Some(part) = bytes.get(at..at + len) else { return Ok(false) };
-        writeln!(out, " 0x{at:02x} {title}, {}", desc.prm)?;
-        write!(out, "{}", desc.explain(part))?;
-        at += len;
-        io::Result::Ok(true)
-    };
-    segment(SEGMENT_BYTES, "control segment", CtrlSeg::DESC)?;
-    if is_datagram {
-        segment(size_of::<AvSeg>(), "address vector segment", AvSeg::DESC)?;
-    }
-    if ctrl.opcode().has_raddr() {
-        segment(SEGMENT_BYTES, "remote address segment", RaddrSeg::DESC)?;
-    }
-    if ctrl.opcode().is_atomic() {
-        segment(SEGMENT_BYTES, "atomic segment", AtomicSeg::DESC)?;
-    }
-    if ctrl.opcode() == SendOpcode::NOP {
-        return Ok(());
-    }
-    let of_operation = usize::from(ctrl.opcode().has_raddr()) + usize::from(ctrl.opcode().is_atomic());
-    let header = SEGMENT_BYTES * (1 + of_operation) + if is_datagram { size_of::<AvSeg>() } else { 0 };
-    // The inline bit is the same in both kinds of segment.
-    if bytes.get(header).is_some_and(|byte| byte & 0x80 != 0) {
-        segment(InlineSeg::HEADER_BYTES, "inline segment, its data behind it", InlineSeg::DESC)?;
-        return Ok(());
-    }
-    while segment(SEGMENT_BYTES, "data segment", DataSeg::DESC)? {}
-    Ok(())
+    let transport = if is_datagram { structure::Transport::Ud } else { structure::Transport::Rc };
+    let parts = structure::wqe(bytes, Some(transport)).map_or_else(Vec::new, |wqe| wqe.structures);
+    parts.iter().try_for_each(|part| {
+        writeln!(out, " 0x{:02x} {}, {}", part.offset_bytes, part.title, part.desc.prm)?;
+        write!(out, "{}", part.desc.explain(&part.bytes))
+    })
 }
 
 fn cqe(title: &str, name: &str, bytes: &[u8; CQE_BYTES], out: &mut impl Write) -> io::Result<()> {
-    let desc = match CqeOpcode(bytes[CQE_BYTES - 1] >> 4) {
-        CqeOpcode::REQ => RequesterCqe::DESC,
-        CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => ErrorCqe::DESC,
-        _ => ResponderCqe::DESC,
-    };
+    let Some(cqe) = structure::cqe(bytes, false) else { return Ok(()) };
+    let desc = cqe.structure.desc;
     writeln!(out, "{title}, at {name}, {}:", desc.prm)?;
     write!(out, "{}{}", Hexdump(bytes), desc.explain(bytes))
 }

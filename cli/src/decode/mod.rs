@@ -109,6 +109,7 @@ pub(crate) fn decode(args: &Decode, out: &mut impl Write) -> Result<(), Failure>
             }
             Ok(result?)
         })?;
+        printer.end_of_file(finder.summary());
     }
     printer.summary(out)?;
     if printer.n_records() == 0 {

@@ -16,11 +16,10 @@ pub(super) struct Printer {
     names_files: bool,
     file: OsString,
     n_records: usize,
-    n_flushes: usize,
     n_refused: usize,
     forms: BTreeMap<&'static str, usize>,
-    /// The first failure that is no flush: its place, and what it says.
-    first: Option<(String, String)>,
+    /// What failed, a sentence a file.
+    failures: Vec<String>,
 }
 
 impl Printer {
@@ -30,16 +29,21 @@ impl Printer {
             names_files,
             file: OsString::new(),
             n_records: 0,
-            n_flushes: 0,
             n_refused: 0,
             forms: BTreeMap::new(),
-            first: None,
+            failures: Vec::new(),
         }
     }
 
     /// What comes now is of `name`.
     pub(super) fn next_file(&mut self, name: &OsStr) {
         self.file = name.to_owned();
+    }
+
+    /// What failed in a file, if anything did.
+    pub(super) fn end_of_file(&mut self, failures: Option<String>) {
+        let place = if self.names_files { format!("{}: ", self.file.display()) } else { String::new() };
+        self.failures.extend(failures.map(|text| format!("{place}{text}")));
     }
 
     pub(super) fn n_records(&self) -> usize {
@@ -56,12 +60,6 @@ impl Printer {
         let place = self.place(record);
         *self.forms.entry(record.form).or_default() += 1;
         self.n_refused += usize::from(record.refused.is_some());
-        if let Some(failure) = &record.failure {
-            self.n_flushes += usize::from(failure.is_flush);
-            if !failure.is_flush && self.first.is_none() {
-                self.first = Some((place.clone(), record.says.clone()));
-            }
-        }
         let is_first = self.n_records == 0;
         self.n_records += 1;
         if self.json {
@@ -87,11 +85,8 @@ impl Printer {
         for (form, n) in &self.forms {
             writeln!(out, "  {n:>6} {form}")?;
         }
-        if let Some((place, says)) = &self.first {
-            writeln!(out, "the first error, {place}: {says}")?;
-        }
-        if self.n_flushes > 0 {
-            writeln!(out, "{} are requests flushed after an error: they are not the cause", self.n_flushes)?;
+        for failures in &self.failures {
+            writeln!(out, "{failures}")?;
         }
         if self.n_refused > 0 {
             writeln!(out, "{} are not of mlx5", self.n_refused)?;

@@ -167,7 +167,7 @@ fn wqe(bytes: &[u8]) -> (i32, String) {
     score += i32::from(ctrl.qpn().get() != 0);
     score += i32::from(ctrl.fm().name().is_some());
     score += i32::from(bytes.len() - ds_bytes < 64);
-    let peers = [Peer::None, Peer::Av, Peer::Xrc, Peer::Eth];
+    let peers = [Peer::None, Peer::Av, Peer::DcAv, Peer::Xrc, Peer::Eth, Peer::Ipoib];
     let fits = peers.into_iter().any(|peer| wqe::decode_as(bytes, peer).is_ok());
     score += i32::from(fits) * 2;
     (score, format!("its control segment says {name} with ds {}, which fits its length", ctrl.ds()))

@@ -40,6 +40,7 @@ pub(super) fn read(number: u64, line: &str, options: Options) -> Option<Record> 
         record.parts.extend(structure::completion(&bytes, &about).unwrap_or_default());
         record.add_cqe(cqe);
     }
+    record.says.push('.');
     if given.contains_key("cqes") {
         numbers(&mut record.parts);
     }

@@ -6,6 +6,7 @@
 mod dump;
 mod header;
 mod row;
+mod verdict;
 
 use super::{Line, Options};
 use crate::{
@@ -14,8 +15,8 @@ use crate::{
 };
 use dump::Dump;
 use header::{CommandDump, Header, Mlx5e, WqeDump};
-use mlx5_direct::cqe::CQE_BYTES;
-use serde_json::{Value, json};
+use mlx5_direct::cqe::{CQE_BYTES, ErrorCqe};
+use serde_json::{Map, Value, json};
 
 /// What was found in hexadecimal.
 #[derive(Debug)]
@@ -77,7 +78,8 @@ impl<'a> Report<'a> {
             Header::Mlx5e(line) => self.mlx5e(&line)?,
             Header::WqeDump(header) => {
                 self.record.form = "mlx5e WQE dump";
-                self.wqe(&header, 0)?;
+                self.wqe_dump(&header, 0, None)?;
+                self.record.parts.insert("wqe_dump_header".into(), header.to_json(None));
             }
             Header::Command(header) => self.kernel_command(&header)?,
             Header::Dpdk { what, len_bytes } => {
@@ -85,6 +87,11 @@ impl<'a> Report<'a> {
                 let dump = self.dump_below(0, Some(len_bytes))?;
                 match what.as_str() {
                     "CQE" => self.cqe(&dump.bytes)?,
+                    // The whole ring: its first request.
+                    "SQ" | "WQE" => {
+                        let transport = self.options.transport.unwrap_or(Transport::Raw);
+                        self.wqe(&dump.bytes, Some(transport))?;
+                    }
                     _ => self.read_as(&dump.bytes, As::Auto)?,
                 }
             }
@@ -114,7 +121,8 @@ impl<'a> Report<'a> {
             As::Cqe => structure::cqes(bytes).into_iter().try_for_each(|bytes| self.cqe(bytes)),
             As::Eqe => self.eqe(bytes),
             As::Cmd => self.command(structure::command(bytes)?),
-            As::Wqe | As::Auto => None,
+            As::Wqe => self.wqe(bytes, self.options.transport),
+            As::Auto => None,
         }
     }
 
@@ -197,16 +205,15 @@ impl<'a> Report<'a> {
         }
         let dump = self.dump_below(usize::from(line.is_wrapped), Some(CQE_BYTES))?;
         self.cqe(&dump.bytes)?;
-        let counter = dump.bytes.get(0x3c..0x3e).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        let cqe = dump.bytes.first_chunk().map(|bytes| ErrorCqe::from_bytes(*bytes));
+        let (counter, qpn) = (cqe.map(|cqe| cqe.wqe_counter()), cqe.map(|cqe| cqe.qpn().get()));
         self.record.parts.insert("line".into(), Value::Object(line.to_json()));
         let last = self.taken.iter().max().copied().unwrap_or(0);
         let below = self.lines.iter().enumerate().skip(last + 1).take(NEAR);
         for (at, text) in below {
             match header::parse(&text.text, None) {
                 Some(Header::WqeDump(header)) => {
-                    let dump = self.wqe(&header, at);
-                    if dump.is_some() {
-                        self.taken.push(at);
+                    if self.wqe_dump(&header, at, qpn).is_some() {
                         self.record.parts.insert("wqe_dump_header".into(), header.to_json(counter));
                     }
                     break;
@@ -218,14 +225,43 @@ impl<'a> Report<'a> {
         Some(())
     }
 
-    fn wqe(&mut self, header: &WqeDump, at: usize) -> Option<()> {
-        let _dump = self.dump_below(at, Some(header.len_bytes))?;
+    /// The dump below mlx5e's line about a WQE in line `at`. `cqe_qpn` is whose request failed.
+    fn wqe_dump(&mut self, header: &WqeDump, at: usize, cqe_qpn: Option<u32>) -> Option<()> {
+        let dump = self.dump_below(at, Some(header.len_bytes))?;
+        self.taken.push(at);
+        // The queues of Linux's netdevs are raw Ethernet's.
+        let transport = self.options.transport.unwrap_or(Transport::Raw);
+        let Some((why, is_other)) = verdict::verdict(&dump.bytes, cqe_qpn) else {
+            return self.wqe(&dump.bytes, Some(transport));
+        };
+        let mut json = structure::wqe(&dump.bytes, Some(transport))?.json;
+        if is_other {
+            let ctrl = json.remove("ctrl")?;
+            json = Map::from_iter([("ctrl_if_believed".to_owned(), ctrl)]);
+        }
+        json.insert("verdict".into(), json!(why));
+        self.record.push("wqe", Value::Object(json));
+        self.record.corrections.push(format!("what was dumped as the WQE is {why}"));
+        Some(())
+    }
+
+    fn wqe(&mut self, bytes: &[u8], transport: Option<Transport>) -> Option<()> {
+        let wqe = structure::wqe(bytes, transport)?;
+        self.record.push("wqe", Value::Object(wqe.json));
+        self.record.structures.extend(wqe.structures);
+        if self.record.says.is_empty() {
+            self.record.says = wqe.says;
+        }
+        self.record.corrections.extend(wqe.corrections);
         Some(())
     }
 
     fn done(mut self) -> FoundDump {
         self.taken.sort_unstable();
         self.taken.dedup();
+        if !self.record.says.ends_with('.') {
+            self.record.says.push('.');
+        }
         let last = self.taken.last().map_or(0, |at| self.lines[*at].number);
         self.record.lines = *self.record.lines.start()..=last.max(*self.record.lines.start());
         FoundDump { record: self.record, taken: self.taken, glued: self.glued }
