@@ -22,19 +22,23 @@ pub(crate) struct Registration {
     memory: Arc<HostMemory>,
     keys: Keys,
     access: Access,
+    /// Address by which requests name byte 0.
+    start_addr: u64,
 }
 
 impl Registration {
-    fn new(pd: &Pd, memory: Arc<HostMemory>, access: Access) -> Result<Arc<Self>> {
+    /// `start_addr` is `None` for the address that this process has the memory at.
+    fn new(pd: &Pd, memory: Arc<HostMemory>, access: Access, start_addr: Option<u64>) -> Result<Arc<Self>> {
         access.check_mr()?;
-        let params = MrParams { pd: pd.pdn(), memory: Arc::clone(&memory), access, start_addr: None };
+        let params = MrParams { pd: pd.pdn(), memory: Arc::clone(&memory), access, start_addr };
         let keys = pd.context().control().reg_mr(&params)?;
-        Ok(Arc::new(Self { pd: pd.clone(), memory, keys, access }))
+        let start_addr = start_addr.unwrap_or(memory.base().addr().get() as u64);
+        Ok(Arc::new(Self { pd: pd.clone(), memory, keys, access, start_addr }))
     }
 
     /// Address by which requests name byte 0.
     pub(crate) fn addr(&self) -> u64 {
-        self.memory.base().addr().get() as u64
+        self.start_addr
     }
 
     pub(crate) fn len_bytes(&self) -> usize {
@@ -73,9 +77,15 @@ pub struct Mr {
 }
 
 impl Mr {
-    pub(crate) fn alloc(pd: &Pd, len_bytes: usize, access: Access, page_size: PageSize) -> Result<Self> {
+    pub(crate) fn alloc(
+        pd: &Pd,
+        len_bytes: usize,
+        access: Access,
+        page_size: PageSize,
+        start_addr: Option<u64>,
+    ) -> Result<Self> {
         let memory = pd.context().control().alloc_memory(len_bytes, page_size)?;
-        let registration = Registration::new(pd, memory, access)?;
+        let registration = Registration::new(pd, memory, access, start_addr)?;
         Ok(Self { registration, range: 0..len_bytes, one_thread: PhantomData })
     }
 
@@ -241,7 +251,7 @@ impl Pd {
         }
         // SAFETY: the caller's promise.
         let memory = unsafe { HostMemory::lend(base, len_bytes) };
-        Ok(RawMr { registration: Registration::new(self, memory, access)? })
+        Ok(RawMr { registration: Registration::new(self, memory, access, None)? })
     }
 }
 

@@ -52,12 +52,26 @@ impl Pd {
     /// # Ok(()) }
     /// ```
     pub fn alloc_mr(&self, len_bytes: usize, access: Access) -> Result<Mr> {
-        Mr::alloc(self, len_bytes, access, PageSize::Default)
+        Mr::alloc(self, len_bytes, access, PageSize::Default, None)
+    }
+
+    /// As [`alloc_mr`](Self::alloc_mr), for an address of one's own choice: requests name byte 0 by `start_addr`, a multiple of
+    /// 4 KiB, whatever address this process has it at (`ibv_reg_mr_iova`).
+    ///
+    /// ```no_run
+    /// # fn f(pd: &mlx5_direct::Pd) -> mlx5_direct::Result<()> {
+    /// use mlx5_direct::Access;
+    /// let mr = pd.alloc_mr_at(4096, 0xa000_0000, Access::LOCAL_WRITE)?;
+    /// assert_eq!(mr.addr(), 0xa000_0000);
+    /// # Ok(()) }
+    /// ```
+    pub fn alloc_mr_at(&self, len_bytes: usize, start_addr: u64, access: Access) -> Result<Mr> {
+        Mr::alloc(self, len_bytes, access, PageSize::Default, Some(start_addr))
     }
 
     /// As [`alloc_mr`](Self::alloc_mr), on huge pages of 2 MiB.
     pub fn alloc_huge_mr(&self, len_bytes: usize, access: Access) -> Result<Mr> {
-        Mr::alloc(self, len_bytes, access, PageSize::Huge2M)
+        Mr::alloc(self, len_bytes, access, PageSize::Huge2M, None)
     }
 
     /// Makes a reliable-connection queue pair in state RST.

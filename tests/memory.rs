@@ -468,3 +468,26 @@ fn b8_mr_reg_dereg_1e6_in_thousands_on_the_card() {
     assert_eq!((control.free_iova_bytes(), card.n_dma_mappings()), (free, mapped));
     card.assert_clean();
 }
+
+/// Memory at an address of the test's own choice: requests name it by that, the peer's too.
+#[test]
+fn memory_at_an_address_of_ones_choice() {
+    const AT: u64 = 0x1234_5678_9000;
+    let mut pair = Pair::new("ports=2");
+    let mr = pair.b.pd.alloc_mr_at(4096, AT, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    assert_eq!((mr.addr(), mr.remote(8).addr), (AT, AT + 8));
+    let mut list = pair.a.qp.post_list();
+    list.rdma_write(1, mr.remote(8), SIGNALED).unwrap().inline(b"here").unwrap().finish();
+    list.ring();
+    assert_eq!(pair.a.ok().wr_id, 1);
+    let mut bytes = [0; 4];
+    mr.read(8, &mut bytes);
+    assert_eq!(&bytes, b"here");
+    let error = pair.b.pd.alloc_mr_at(4096, AT + 1, Access::LOCAL_WRITE).unwrap_err();
+    assert!(
+        matches!(&error, Error::InvalidArgument(why) if why.contains("offsets in a 4 KiB page")),
+        "{error}"
+    );
+    let error = pair.b.pd.alloc_mr_at(4097, u64::MAX - 4095, Access::LOCAL_WRITE).unwrap_err();
+    assert!(matches!(&error, Error::InvalidArgument(why) if why.contains("pass the end")), "{error}");
+}

@@ -6,6 +6,7 @@ use crate::{
     hosts::host_port,
     notes::Notes,
     plan::{Op, Transport},
+    tour::TourArgs,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use mlx5_direct::mlx5::context::Mtu;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Decode(Decode),
     /// What each structure of the device is: notes as text, or one page with all
     Notes(Notes),
+    /// Tell how a READ, WRITE, SEND or atomic goes from host to host, with the bytes of a run
+    Tour(TourArgs),
     /// The software ConnectX, for other programs
     #[command(subcommand)]
     Model(ModelCommand),

@@ -21,6 +21,7 @@ mod report;
 mod request;
 mod run;
 mod serve;
+mod tour;
 mod traffic;
 
 use args::{Cli, Command, ModelCommand};
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::doctor(args, &mut out),
         Command::Decode(args) => decode::decode(args, &mut out),
         Command::Notes(args) => notes::notes(args, &mut out),
+        Command::Tour(args) => tour::tour(args, &mut out),
         Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
         Command::Model(ModelCommand::Run(args)) => model::run(args),
     };

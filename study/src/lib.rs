@@ -8,3 +8,4 @@ pub mod notes;
 pub mod record;
 pub mod structure;
 pub mod text;
+pub mod wire;

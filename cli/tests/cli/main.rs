@@ -7,6 +7,7 @@ mod output;
 mod recording;
 mod serve;
 mod strict;
+mod tour;
 mod traffic;
 mod two_hosts;
 
