@@ -2,6 +2,7 @@
 
 use crate::{
     decode::Decode,
+    diff::Diff,
     failure::Failure,
     hosts::host_port,
     notes::Notes,
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Decode(Decode),
     /// What each structure of the device is: notes as text, or one page with all
     Notes(Notes),
+    /// Compare two WQEs, CQEs, dumps or traces, field by field; exit code 1 if they differ
+    Diff(Diff),
     /// Tell how a READ, WRITE, SEND or atomic goes from host to host, with the bytes of a run
     Tour(TourArgs),
     /// The software ConnectX, for other programs

@@ -6,6 +6,7 @@
 mod args;
 mod decode;
 mod device;
+mod diff;
 mod doctor;
 mod endpoint;
 mod explain;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::doctor(args, &mut out),
         Command::Decode(args) => decode::decode(args, &mut out),
         Command::Notes(args) => notes::notes(args, &mut out),
+        Command::Diff(args) => diff::diff(args, &mut out),
         Command::Tour(args) => tour::tour(args, &mut out),
         Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
         Command::Model(ModelCommand::Run(args)) => model::run(args),

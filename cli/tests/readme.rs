@@ -84,6 +84,31 @@ fn two_hosts(readme: &str) -> String {
     String::from_utf8(client.stdout).expect("UTF-8")
 }
 
+/// What mlx5 prints, and that it ends with `code`.
+fn printed(args: &[&str], code: i32) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_mlx5")).args(args).output().expect("mlx5");
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The section for who wants to understand a request. All of it is the same each time.
+fn study(readme: &str) {
+    let tour = printed(&["tour", "read"], 0);
+    let step = tour.find("1. A writes").and_then(|start| Some(&tour[start..tour.find("\n2. ")?]));
+    check("shown: tour read, step 1", step.expect("step 1"), str::to_owned);
+
+    let start = readme.find("mlx5 diff 0000").expect("a diff");
+    let line = readme[start..].split("```").next().expect("a line").replace('\\', " ");
+    let [_, "diff", a, b] = line.split_whitespace().collect::<Vec<_>>()[..] else { panic!("README: {line}") };
+    check("shown: diff", &printed(&["diff", a, b], 1), str::to_owned);
+    let digits: String =
+        block(readme, "shown: tour read, step 1").1.chars().filter(|c| !c.is_whitespace()).collect();
+    assert!(
+        std::env::var_os("BLESS").is_some() || digits.contains(&a[..32]),
+        "README: the diff is of another WQE"
+    );
+}
+
 #[test]
 fn readme_is_true() {
     // In one test: blessing rewrites one file.
@@ -96,6 +121,8 @@ fn readme_is_true() {
     check("shown: pingpong", &String::from_utf8(output.stdout).expect("UTF-8"), masked);
 
     check("shown: two hosts", &two_hosts(&readme), masked);
+
+    study(&readme);
 
     // From the first post to the sender's last word.
     let example = read("examples/write_and_send.rs");

@@ -3,6 +3,7 @@
 //! Everything is told by the driver's own layouts, encoders and decoders: nothing here knows a bit's place.
 #![forbid(unsafe_code)]
 
+pub mod diff;
 pub mod facts;
 pub mod notes;
 pub mod record;

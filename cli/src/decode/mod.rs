@@ -32,7 +32,7 @@ pub(crate) struct Decode {
 
 /// What bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+pub(crate) enum Kind {
     /// Whatever they look like
     Auto,
     /// A send or receive request
@@ -47,7 +47,7 @@ enum Kind {
 
 /// A transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Talk {
+pub(crate) enum Talk {
     /// Reliable connection
     Rc,
     /// Unreliable connection
@@ -62,24 +62,34 @@ enum Talk {
     Raw,
 }
 
+impl From<Kind> for As {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Auto => Self::Auto,
+            Kind::Wqe => Self::Wqe,
+            Kind::Cqe => Self::Cqe,
+            Kind::Eqe => Self::Eqe,
+            Kind::Cmd => Self::Cmd,
+        }
+    }
+}
+
+impl From<Talk> for Transport {
+    fn from(talk: Talk) -> Self {
+        match talk {
+            Talk::Rc => Self::Rc,
+            Talk::Uc => Self::Uc,
+            Talk::Ud => Self::Ud,
+            Talk::Xrc => Self::Xrc,
+            Talk::Dc => Self::Dc,
+            Talk::Raw => Self::Raw,
+        }
+    }
+}
+
 impl Decode {
     fn options(&self) -> Options {
-        let read_as = match self.read_as {
-            Kind::Auto => As::Auto,
-            Kind::Wqe => As::Wqe,
-            Kind::Cqe => As::Cqe,
-            Kind::Eqe => As::Eqe,
-            Kind::Cmd => As::Cmd,
-        };
-        let transport = self.transport.map(|talk| match talk {
-            Talk::Rc => Transport::Rc,
-            Talk::Uc => Transport::Uc,
-            Talk::Ud => Transport::Ud,
-            Talk::Xrc => Transport::Xrc,
-            Talk::Dc => Transport::Dc,
-            Talk::Raw => Transport::Raw,
-        });
-        Options { read_as, transport }
+        Options { read_as: self.read_as.into(), transport: self.transport.map(Into::into) }
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod bad_input;
 mod decode;
+mod diff;
 mod faults;
+mod flows;
 mod output;
 mod recording;
 mod serve;
