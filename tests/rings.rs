@@ -228,14 +228,21 @@ fn h4_rq_full_and_wrap() {
         index += 1;
     }
     let mut oldest = 0;
-    while index < 3 * 65536 / 2 {
-        let before = (recv.ring.read(0, 256), recv.record.read(0, 8));
-        assert_eq!(post(&mut recv, 999).unwrap_err(), PostError::QueueFull);
-        assert_eq!((recv.ring.read(0, 256), recv.record.read(0, 8)), before, "nothing written");
+    while index < 65536 + 16 {
+        // Looked at closely where the 16 bits of the index wrap.
+        let close = (index + 8) & 0xffff < 16;
+        if close {
+            let before = (recv.ring.read(0, 256), recv.record.read(0, 8));
+            assert_eq!(post(&mut recv, 999).unwrap_err(), PostError::QueueFull);
+            assert_eq!((recv.ring.read(0, 256), recv.record.read(0, 8)), before, "nothing written");
+        }
         assert_eq!(recv.retire().unwrap(), Retired { wr_id: oldest, n_freed: 1 });
         oldest += 1;
         post(&mut recv, index).unwrap();
         index += 1;
+        if !close {
+            continue;
+        }
         let slot = (index as usize - 1) % 4 * 64;
         let data = DataSeg::from_bytes(recv.ring.read(slot, 16).try_into().unwrap());
         assert_eq!((data.addr(), data.len_bytes()), (index - 1, 64));
@@ -304,7 +311,7 @@ fn h5_doorbell_batch() {
     assert_eq!(send.record.read(4, 4), 6u32.to_be_bytes());
     // One doorbell: the last WQE's first 8 bytes.
     assert_eq!(send.take_register(), send.wqe(5, 8));
-    assert_eq!(send.take_register(), [], "once");
+    assert!(send.take_register().is_empty(), "once");
     // One completion retires them all.
     assert_eq!(send.retire(5).unwrap(), Retired { wr_id: 5, n_freed: 6 });
 }
@@ -325,7 +332,7 @@ fn a_list_that_does_not_ring_posts_nothing() {
     assert_eq!(send.record.read(4, 4), 1u32.to_be_bytes());
     assert_eq!(send.queue.n_outstanding(), 1);
     send.queue.post_list().ring();
-    assert_eq!(send.take_register(), [], "an empty list rings nothing");
+    assert!(send.take_register().is_empty(), "an empty list rings nothing");
     assert!(matches!(send.retire(1), Err(RetireError::NotOutstanding { .. })), "never posted");
     write_sges(&mut send, 5, 1).unwrap();
     assert_eq!(send.retire(1).unwrap(), Retired { wr_id: 5, n_freed: 2 });
@@ -472,17 +479,6 @@ fn retire_refuses_what_is_not_its_own() {
     let wc = done.next().unwrap();
     assert!(matches!(recv.queue.retire(&wc), Err(RetireError::OtherDirection { .. })));
     assert_eq!(send.queue.retire(&wc).unwrap(), Retired { wr_id: 1, n_freed: 2 });
-}
-
-#[test]
-fn posted_wqes_can_be_copied_out() {
-    let mut send = sends(2);
-    let mut buffer = [0; 1024];
-    assert!(send.queue.copy_wqe(0, &mut buffer).is_none());
-    send.advance(&mut 0, 3);
-    write_sges(&mut send, 1, 6).unwrap();
-    assert_eq!(send.queue.copy_wqe(3, &mut buffer).unwrap(), send.wqe(3, 128));
-    assert!(send.queue.copy_wqe(4, &mut buffer).is_none());
 }
 
 proptest! {

@@ -82,15 +82,14 @@ pub(super) struct Owner {
     number: Low24,
 }
 
-/// The lower 24 bits of a big-endian dword, so that two are compared without swapping their bytes.
+/// The lower 24 bits of a big-endian dword where they are, so that two are compared without swapping their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Low24(u32);
 
 impl Low24 {
     #[inline(always)]
     const fn of(dword: Be32) -> Self {
-        let raw = dword.to_raw();
-        Self(if cfg!(target_endian = "little") { raw >> 8 } else { raw & 0xff_ffff })
+        Self(dword.to_raw() & Be32::new(0xff_ffff).to_raw())
     }
 }
 

@@ -28,7 +28,7 @@ pub struct RecvQueueParts {
     pub ring: NonNull<u8>,
     /// Log2 of the ring's WQEs, 0 to 15.
     pub log_wq_size: u8,
-    /// Log2 of a WQE's bytes, 4 to 9.
+    /// Log2 of a WQE's bytes, 4 to 11.
     pub log_wq_stride: u8,
     /// One `wr_id` a WQE, in memory that the device cannot reach.
     pub ledger: NonNull<u64>,
@@ -73,7 +73,7 @@ impl RecvQueue {
     /// - The ring's memory is what the device was told it is.
     pub unsafe fn new(parts: RecvQueueParts) -> Self {
         let RecvQueueParts { qpn, id, ring, log_wq_size, log_wq_stride, ledger, record, max_sge } = parts;
-        debug_assert!(log_wq_size <= 15 && (4..=9).contains(&log_wq_stride));
+        debug_assert!(log_wq_size <= 15 && (4..=11).contains(&log_wq_stride));
         debug_assert!(ring.as_ptr().addr().is_multiple_of(SEGMENT_BYTES));
         let n_segments = 1u32 << log_wq_stride >> 4;
         for segment in 0..(n_segments as usize) << log_wq_size {
