@@ -53,6 +53,11 @@ impl Order {
         } else {
             self.n_errors += 1;
             match before {
+                Some(first) if queue.is_empty() => (
+                    "later",
+                    Some(first),
+                    format!("An error before it, of this queue or another, is at line {first}"),
+                ),
                 Some(first) => {
                     ("later", Some(first), format!("Not the first error{who}: that is at line {first}"))
                 }

@@ -115,8 +115,8 @@ pub fn read(window: &Window<'_>) -> Vec<Found> {
     if families.iter().all(|is_called| !is_called) {
         return Vec::new();
     }
-    let hits = all(window, &View::new(window, Join::Blank), &families);
-    let hits = if hits.is_empty() { all(window, &View::new(window, Join::Cut), &families) } else { hits };
+    let hits = all(window, &View::new(window, Join::Blank), families);
+    let hits = if hits.is_empty() { all(window, &View::new(window, Join::Cut), families) } else { hits };
     hits.into_iter().map(|hit| found(window, hit)).collect()
 }
 
@@ -131,15 +131,15 @@ fn families_of(line: &str) -> [bool; FAMILIES.len()] {
 }
 
 /// Every message that begins on a view's first line, one behind the other.
-fn all(window: &Window<'_>, view: &View, called: &[bool]) -> Vec<Hit> {
+fn all(window: &Window<'_>, view: &View, mut called: [bool; FAMILIES.len()]) -> Vec<Hit> {
     let (mut hits, mut from) = (Vec::new(), 0);
     // A message that ends on a later line takes that whole, and what is stuck to its end.
     let mut bound = view.first_end();
-    while from < bound {
+    while from < bound && called.contains(&true) {
         let of = |is_generic: bool| {
             let families = FAMILIES
                 .iter()
-                .zip(called)
+                .zip(&called)
                 .filter(|(family, is_called)| **is_called && family.is_generic == is_generic);
             families
                 .filter_map(|(family, _)| (family.find)(window, view, from))
@@ -152,6 +152,7 @@ fn all(window: &Window<'_>, view: &View, called: &[bool]) -> Vec<Hit> {
         while from < view.text.len() && !view.text.is_char_boundary(from) {
             from += 1;
         }
+        called = families_of(view.text.get(from..bound).unwrap_or(""));
         hits.push(hit);
     }
     hits

@@ -9,6 +9,27 @@ const MOST_LINES: usize = 6;
 /// What of a line is looked at. Messages of drivers are shorter, and a reader must not be slow on others.
 const MOST_BYTES: usize = 4096;
 
+/// Lines that mail wraps are longer.
+const LEAST_WRAPPED: usize = 36;
+/// Words with which a message about a completion goes on, and none begins.
+const GOES_ON: &[&str] = &[
+    "number",
+    "for",
+    "error",
+    "err",
+    "vendor",
+    "vendor_err",
+    "vend_err",
+    "wr_id",
+    "wrid",
+    "opcode",
+    "qp_idx",
+    "qp_num",
+    "qpn",
+    "len",
+    "byte_len",
+];
+
 /// How lines hang together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Join {
@@ -73,12 +94,16 @@ impl View {
         let lines = self.lines_of(piece);
         let (first, mut last) = (lines.first().copied().unwrap_or(0), lines.last().copied().unwrap_or(0));
         for next in last + 1..last + 3 {
-            // A new message begins with its time, process or driver.
-            let word = self.line(next).split_whitespace().next().unwrap_or("");
-            let is_prefix = self.line(last).split_whitespace().next() == Some(word);
-            let goes_on =
-                !is_prefix && word.starts_with(|first: char| first.is_ascii_lowercase() || first == '(');
-            if !goes_on || word.contains(':') || word.starts_with("mlx5") {
+            let mut words = self.line(next).split_whitespace();
+            let goes_on = match words.next() {
+                Some("status") => words.next() == Some("number"),
+                Some(word) => {
+                    GOES_ON.contains(&word.trim_end_matches([':', '=']).split('=').next().unwrap_or(""))
+                }
+                None => false,
+            };
+            // Lines that are not full were not wrapped.
+            if !goes_on || (first..=last).all(|place| self.line(place).len() < LEAST_WRAPPED) {
                 break;
             }
             last = next;
