@@ -16,6 +16,8 @@
 
 mod completion;
 mod datagram;
+#[cfg(feature = "std")]
+mod draft;
 mod error;
 mod indirect;
 mod lease;
@@ -33,6 +35,8 @@ mod xrc;
 
 pub use completion::{Completion, CompletionError, CqeCopy};
 pub use datagram::{AddressHandle, Grh, Source};
+#[cfg(feature = "std")]
+pub use draft::{Anything, Drafted, RecvDraft, SendDraft};
 pub use error::{PostError, RetireError};
 pub use indirect::{IndirectKey, KeyAccess, Strided};
 pub use lease::{Lease, LeaseSlice, QueueId};

@@ -263,6 +263,18 @@ impl RecvQueue {
         Some(bytes)
     }
 
+    /// Begins at counter `pi`, with nothing outstanding: for a queue that no device has.
+    #[cfg(feature = "std")]
+    pub(super) fn start_at(&mut self, pi: u32) {
+        (self.pi, self.ci) = (pi, pi);
+    }
+
+    /// Counter and slot of the next WQE, and whose leases it takes.
+    #[cfg(feature = "std")]
+    pub(super) fn place(&self) -> (u32, usize, QueueId) {
+        (self.pi, (self.pi & self.mask) as usize, self.id)
+    }
+
     #[cold]
     fn refusal(&self) -> PostError {
         if self.capacity == 0 { PostError::WrongState } else { PostError::QueueFull }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod diff;
+pub mod encode;
 pub mod facts;
 pub mod notes;
 pub mod record;
