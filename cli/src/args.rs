@@ -3,6 +3,7 @@
 use crate::{
     decode::Decode,
     diff::Diff,
+    encode::Encode,
     failure::Failure,
     hosts::host_port,
     notes::Notes,
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Diff(Diff),
     /// Tell how a READ, WRITE, SEND or atomic goes from host to host, with the bytes of a run
     Tour(TourArgs),
+    /// The bytes of a work request, each field beside them, with doorbell record and register
+    Encode(Encode),
     /// The software ConnectX, for other programs
     #[command(subcommand)]
     Model(ModelCommand),

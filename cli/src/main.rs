@@ -8,6 +8,7 @@ mod decode;
 mod device;
 mod diff;
 mod doctor;
+mod encode;
 mod endpoint;
 mod explain;
 mod failure;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Notes(args) => notes::notes(args, &mut out),
         Command::Diff(args) => diff::diff(args, &mut out),
         Command::Tour(args) => tour::tour(args, &mut out),
+        Command::Encode(args) => encode::encode(args, &mut out),
         Command::Model(ModelCommand::Serve(args)) => serve::serve(args, &mut out),
         Command::Model(ModelCommand::Run(args)) => model::run(args),
     };

@@ -3,6 +3,7 @@
 mod bad_input;
 mod decode;
 mod diff;
+mod encode;
 mod faults;
 mod flows;
 mod output;
