@@ -120,7 +120,7 @@ const RARE: [&str; 6] = [
 ];
 
 /// What no vector here holds.
-const NO_VECTOR: [&str; 3] = ["xrc-segment", "srq-next-segment", "ethernet-cqe"];
+const NO_VECTOR: [&str; 4] = ["xrc-segment", "srq-next-segment", "ethernet-cqe", "mini-cqe"];
 
 /// A link leads to a file that there is, and a rule that is named is one.
 #[test]

@@ -4,11 +4,13 @@
 //! (`format`). A 128-byte CQE is 64 bytes of room for data, then the CQE.
 #![forbid(unsafe_code)]
 
+mod compressed;
 mod error;
 mod ethernet;
 mod requester;
 mod responder;
 
+pub use compressed::{CompressedTitleCqe, Cqe128, MiniCqe};
 pub use error::{CqeSyndrome, ErrorCqe};
 pub use ethernet::{CqeL3HdrType, CqeL4HdrType, EthernetCqe};
 pub use requester::RequesterCqe;
@@ -67,7 +69,15 @@ wire_enum! {
 
 /// Every structure declared here.
 pub fn layouts() -> &'static [&'static Desc] {
-    &[RequesterCqe::DESC, ResponderCqe::DESC, EthernetCqe::DESC, ErrorCqe::DESC]
+    &[
+        RequesterCqe::DESC,
+        ResponderCqe::DESC,
+        EthernetCqe::DESC,
+        ErrorCqe::DESC,
+        CompressedTitleCqe::DESC,
+        MiniCqe::DESC,
+        Cqe128::DESC,
+    ]
 }
 
 /// Every enumeration declared here: table name and named values.
