@@ -91,8 +91,8 @@ fn the_notes_have_all_parts() {
         if OTHERS.contains(&name.as_str()) || is_flow {
             continue;
         }
-        let is_rare = RARE.contains(&name.as_str());
-        if !is_rare && !(text.contains("\n## Rules\n") && text.contains("\n## In practice\n")) {
+        let is_told = text.contains("\n## Rules\n") && text.contains("\n## In practice\n");
+        if !is_told && !RARE.contains(&name.as_str()) {
             missing.push(format!("{name}: rules or practice"));
         }
         if !text.contains("\nSeen in ") {
