@@ -1,6 +1,6 @@
 //! The finder: text in, records out, a few lines of sight.
 
-use super::{Line, Order, READERS, Window, hex, prefilter::may_begin, vector};
+use super::{Line, Order, Window, hex, line, prefilter::may_begin, vector};
 use crate::{
     record::Record,
     structure::{As, Transport},
@@ -114,7 +114,7 @@ impl Finder {
         if self.at == self.lines.len() && !may_begin(bytes) {
             return;
         }
-        self.lines.push(Line { number: self.n_lines + 1, text: text(bytes) });
+        self.lines.push(Line::new(self.n_lines + 1, text(bytes)));
         self.look(SIGHT, found);
     }
 
@@ -122,27 +122,32 @@ impl Finder {
     fn look(&mut self, sight: usize, found: &mut impl FnMut(Record)) {
         while self.lines.len() - self.at > sight {
             let first = &self.lines[self.at];
-            if !may_begin(first.text.as_bytes()) {
+            let marks = first.marks();
+            if !marks.any() {
                 self.at += 1;
                 continue;
             }
             let in_sight = &self.lines[self.at..];
             let in_sight = &in_sight[..in_sight.len().min(SIGHT)];
-            if let Some(record) = vector::read(first.number, &first.text, self.options) {
+            if marks.is_header
+                && let Some(record) = vector::read(first.number, &first.text, self.options)
+            {
                 found(record);
                 self.take(&[0], None);
                 continue;
             }
-            if let Some(mut dump) = hex::read(in_sight, self.options) {
+            if (marks.is_header || marks.is_dump)
+                && let Some(mut dump) = hex::read(in_sight, self.options)
+            {
                 self.order.note(&mut dump.record);
                 found(dump.record);
                 self.take(&dump.taken, dump.glued);
                 continue;
             }
             let window = Window { lines: in_sight };
-            let records = READERS.iter().map(|reader| reader(&window)).find(|records| !records.is_empty());
+            let records = if marks.is_message { line::read(&window) } else { Vec::new() };
             let mut taken = vec![0];
-            for mut one in records.unwrap_or_default() {
+            for mut one in records {
                 taken.extend(one.taken.iter().filter(|at| **at < in_sight.len()));
                 self.order.note(&mut one.record);
                 found(one.record);
@@ -151,7 +156,7 @@ impl Finder {
             taken.dedup();
             self.take(&taken, None);
         }
-        if self.at == self.lines.len() || self.at > 4 * SIGHT {
+        if self.at == self.lines.len() || self.at > SIGHT {
             self.lines.drain(..self.at);
             self.at = 0;
         }
@@ -165,7 +170,8 @@ impl Finder {
         };
         match glued {
             Some(text) => {
-                self.lines[self.at + last].text = text;
+                let line = &mut self.lines[self.at + last];
+                *line = Line::new(line.number, text);
                 self.remove(&taken[..taken.len() - 1]);
             }
             None => self.remove(taken),
@@ -189,11 +195,13 @@ impl Finder {
 /// A line's text: without colours, and blanks for what would end or hide it.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let mut clean = String::with_capacity(text.len());
+    let mut clean = String::with_capacity(bytes.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
             '\0' | '\r' => clean.push(' '),
+            // One byte for what may have been one.
+            char::REPLACEMENT_CHARACTER => clean.push('?'),
             '\x1b' => {
                 // `ESC [ … letter`: what a terminal was told about colours.
                 if chars.clone().next() == Some('[') {
@@ -205,4 +213,54 @@ fn text(bytes: &[u8]) -> String {
     }
     clean.truncate(clean.trim_end().len());
     clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::window::work;
+
+    /// Rows that were asked for, lines that were read for them, and lines that were in sight at once at most, for `n`
+    /// times `text`.
+    fn work_of(text: &str, n: usize) -> (usize, usize, usize) {
+        let (mut finder, mut most) = (Finder::new(Options::default()), 0);
+        work::take();
+        for _ in 0..n {
+            finder.feed(text.as_bytes(), &mut |_| ());
+            most = most.max(finder.lines.len());
+        }
+        finder.end(&mut |_| ());
+        let (asked, read) = work::take();
+        (asked, read, most)
+    }
+
+    const NCCL: &str = "host01:1000:2000 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.1.2<36000> with status=12 opcode=0 len=0 vendor err 129 (Recv)\n";
+
+    #[test]
+    fn no_line_is_read_twice_for_the_row_of_a_dump() {
+        let dwords = "00000000 00000000 00000000 00000001\n";
+        let zeros = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
+        let rows = format!("00000000: {zeros}\n00000010: {zeros}\n00000000: {zeros}\n");
+        let dump = format!("mlx5: host01: got completion with error:\n{}", dwords.repeat(4));
+        let ucx = "[1603.1] [node1:3000 :0] ib_mlx5_log.c:139  Remote access error on mlx5_0:1/IB (synd 0x13 vend 0x88 hw_synd 0/0)\n";
+        let header = "mlx5: host01: got completion with error:\n";
+        for text in [NCCL, dwords, &rows, &dump, ucx, header, "status 12 of 10\n"] {
+            let n_lines = text.lines().count();
+            let (few, many) = (work_of(text, 1000), work_of(text, 4000));
+            // The end of a text is an empty line.
+            assert!(many.1 <= 4000 * n_lines + 1, "{text}: {} lines read", many.1);
+            assert!(many.0 <= 4000 * n_lines * 3 * SIGHT, "{text}: {} rows asked for", many.0);
+            assert!(many.0 <= 4 * few.0 + 4 * SIGHT * SIGHT, "{text}: {} and {} rows", few.0, many.0);
+            assert!(many.2 <= 2 * SIGHT + 2, "{text}: {} lines in sight", many.2);
+        }
+    }
+
+    #[test]
+    fn an_error_line_is_not_looked_through_for_dumps() {
+        for text in
+            [NCCL, "job 7: vendor err 81\n", "rdma: wc status 5 IBV_WC_WR_FLUSH_ERR qpn 0x100 len 10\n"]
+        {
+            assert_eq!(work_of(text, 1000).0, 0, "{text}");
+        }
+    }
 }

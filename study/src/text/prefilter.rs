@@ -18,16 +18,42 @@ const HEADERS: &[&str] = &[
 /// Hexadecimal digits in groups of one width, at least, in a line of a dump.
 const LEAST_DIGITS: usize = 16;
 
-/// Every line that a reader begins with, but for hexdumps, has one of these, in whatever case.
-fn words() -> impl Iterator<Item = &'static str> {
-    HEADERS.iter().copied().chain(super::line::keywords())
+/// What can begin in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marks {
+    /// A dump with the line that announces it, or CQEs in JSON.
+    pub(super) is_header: bool,
+    /// A dump that nothing announces.
+    pub(super) is_dump: bool,
+    /// An error line.
+    pub(super) is_message: bool,
 }
 
+impl Marks {
+    /// Whether anything can.
+    pub(super) fn any(self) -> bool {
+        self.is_header || self.is_dump || self.is_message
+    }
+}
+
+/// Every line that a record begins with, but for hexdumps, has one of these, in whatever case.
 static FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    AhoCorasick::builder().ascii_case_insensitive(true).build(words()).expect("a few words")
+    let words = HEADERS.iter().copied().chain(super::line::keywords());
+    AhoCorasick::builder().ascii_case_insensitive(true).build(words).expect("a few words")
 });
 
-/// Whether `line` may begin a record.
+/// What can begin in `line`.
+pub(super) fn marks(line: &[u8]) -> Marks {
+    let (mut is_header, mut is_message) = (false, false);
+    for word in FOUND.find_overlapping_iter(line) {
+        let is_of_header = word.pattern().as_usize() < HEADERS.len();
+        is_header |= is_of_header;
+        is_message |= !is_of_header;
+    }
+    Marks { is_header, is_dump: may_be_dump(line), is_message }
+}
+
+/// Whether `line` may begin a record: what [`marks`] says, at the first sign of it.
 pub(super) fn may_begin(line: &[u8]) -> bool {
     FOUND.is_match(line) || may_be_dump(line)
 }
@@ -75,7 +101,7 @@ mod tests {
             "\\x00\\x01\\x02\\x03\\x04\\x05\\x06\\x07",
             "0123456789abcdef0123456789abcdef",
         ] {
-            assert!(may_begin(dump.as_bytes()), "{dump}");
+            assert!(may_begin(dump.as_bytes()) && marks(dump.as_bytes()).is_dump, "{dump}");
         }
         for other in [
             "2026-10-03T05:56:38-0400 host01 systemd[1]: Started Session 12 of user root.",
@@ -83,7 +109,7 @@ mod tests {
             "550e8400-e29b-41d4-a716-446655440000",
             "link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:f",
         ] {
-            assert!(!may_begin(other.as_bytes()), "{other}");
+            assert!(!may_begin(other.as_bytes()) && !marks(other.as_bytes()).any(), "{other}");
         }
     }
 }

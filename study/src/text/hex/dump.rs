@@ -1,9 +1,6 @@
 //! The rows of a dump, gathered from the lines in sight.
 
-use super::{
-    header,
-    row::{self, Row},
-};
+use super::row::{self, ROW_BYTES, Row};
 use crate::text::Line;
 
 /// Bytes that were dumped.
@@ -30,8 +27,6 @@ pub(super) struct Shape {
     pub(super) is_swapped: bool,
 }
 
-/// Bytes of a row where nothing tells otherwise.
-const ROW_BYTES: usize = 16;
 /// Lines of something else that may stand between two rows that belong together by their looks alone.
 const MAX_STRANGERS: usize = 3;
 /// Most bytes of one dump: a mailbox chain of a long command.
@@ -39,35 +34,39 @@ const MAX_BYTES: usize = 16 * 1024;
 
 /// Gathers the dump that begins in `lines[first]`. `want_bytes` is how many there should be, if it is known.
 pub(super) fn gather(lines: &[Line], first: usize, want_bytes: Option<usize>) -> Option<Dump> {
-    let start = row::parse(&lines.get(first)?.text)?;
+    let start = lines.get(first)?.row()?;
     let mut rows = vec![(first, start)];
+    let mut most_bytes = start.bytes.len();
+    let want = want_bytes.unwrap_or(MAX_BYTES);
     let mut strangers = 0;
     let mut starts_passed = 0;
     for (at, line) in lines.iter().enumerate().skip(first + 1) {
-        if n_bytes(&rows) >= want_bytes.unwrap_or(MAX_BYTES) || glued(lines, &rows).is_some() {
+        // Rows may overlap: how many bytes they have in all is counted when it can be enough.
+        if most_bytes >= want && n_bytes(&rows) >= want || glued(lines, &rows).is_some() {
             break;
         }
-        let head = &rows[0].1;
+        let head = rows[0].1;
         let has_offsets = head.offset.is_some();
         if line.text.trim_matches(|c: char| c == '>' || c.is_whitespace()).is_empty() {
             continue;
         }
-        match row::parse(&line.text) {
-            Some(row) if follows(&rows, &row) => {
+        match line.row() {
+            Some(row) if follows(&rows, row) => {
                 // A row that was passed over began another dump: then both should go on here.
-                if starts_passed > 0 && n_alike(&lines[at..], &row) <= starts_passed {
+                if starts_passed > 0 && !has_more_alike(&lines[at..], row, starts_passed) {
                     break;
                 }
+                most_bytes += row.bytes.len();
                 rows.push((at, row));
                 strangers = 0;
             }
             // Another dump's: the two are written at once.
-            Some(row) if row.key != head.key && row.bytes.len() >= 8 => {}
+            Some(row) if !row.has_key_of(head) && row.bytes.len() >= 8 => {}
             Some(row) if has_offsets && row.offset.is_some() => {
                 starts_passed += usize::from(row.offset.map(|o| o.hex) == head.offset.map(|o| o.hex));
             }
             _ => {
-                let is_next = header::is_header(&line.text) && row::key(&line.text).starts_with(&head.key);
+                let is_next = line.is_header() && row::key(&line.text).starts_with(&head.key);
                 if is_next && !has_offsets {
                     break;
                 }
@@ -82,9 +81,9 @@ pub(super) fn gather(lines: &[Line], first: usize, want_bytes: Option<usize>) ->
 }
 
 /// Whether `row` is the next of a dump's rows.
-fn follows(rows: &[(usize, Row)], row: &Row) -> bool {
-    let (head, last) = (&rows[0].1, &rows[rows.len() - 1].1);
-    if row.key != head.key || row.word_bytes != head.word_bytes {
+fn follows(rows: &[(usize, &Row)], row: &Row) -> bool {
+    let (head, last) = (rows[0].1, rows[rows.len() - 1].1);
+    if !row.has_key_of(head) || row.word_bytes != head.word_bytes {
         return false;
     }
     let (Some(base), Some(here)) = (head.offset, row.offset) else {
@@ -105,28 +104,25 @@ fn follows(rows: &[(usize, Row)], row: &Row) -> bool {
 }
 
 /// `od` counts in octal.
-fn is_octal_step(rows: &[(usize, Row)], row: &Row) -> bool {
+fn is_octal_step(rows: &[(usize, &Row)], row: &Row) -> bool {
     let (Some(last), Some(here)) = (rows[rows.len() - 1].1.offset, row.offset) else { return false };
     let (Some(from), Some(to)) = (last.octal, here.octal) else { return false };
     !here.has_colon && to.wrapping_sub(from) == rows[rows.len() - 1].1.bytes.len() as u64
 }
 
-/// Rows among `lines` with the same place in a dump of the same key.
-fn n_alike(lines: &[Line], row: &Row) -> usize {
+/// Whether more than `n` rows among `lines` have the same place in a dump of the same key.
+fn has_more_alike(lines: &[Line], row: &Row, n: usize) -> bool {
     let offset = |row: &Row| row.offset.map(|offset| offset.hex);
-    lines
-        .iter()
-        .filter_map(|line| row::parse(&line.text))
-        .filter(|other| other.key == row.key && offset(other) == offset(row))
-        .count()
+    let rows = lines.iter().filter_map(Line::row);
+    rows.filter(|other| offset(other) == offset(row) && other.has_key_of(row)).nth(n).is_some()
 }
 
-fn n_bytes(rows: &[(usize, Row)]) -> usize {
+fn n_bytes(rows: &[(usize, &Row)]) -> usize {
     lengths(rows).iter().sum()
 }
 
 /// How many bytes of each row belong to the dump: where offsets tell, no more than up to the next row.
-fn lengths(rows: &[(usize, Row)]) -> Vec<usize> {
+fn lengths(rows: &[(usize, &Row)]) -> Vec<usize> {
     let mut lengths: Vec<_> = rows.iter().map(|(_, row)| row.bytes.len()).collect();
     let mut at = 0;
     while at < rows.len() {
@@ -155,8 +151,8 @@ fn lengths(rows: &[(usize, Row)]) -> Vec<usize> {
     lengths
 }
 
-fn assemble(lines: &[Line], rows: &[(usize, Row)]) -> Dump {
-    let head = &rows[0].1;
+fn assemble(lines: &[Line], rows: &[(usize, &Row)]) -> Dump {
+    let head = rows[0].1;
     let mut bytes: Vec<u8> =
         rows.iter().zip(lengths(rows)).flat_map(|((_, row), len)| row.bytes[..len].iter().copied()).collect();
     // hexdump and od print the machine's words, behind offsets of 7 digits without a colon; gdb's words come with 0x.
@@ -177,7 +173,7 @@ fn assemble(lines: &[Line], rows: &[(usize, Row)]) -> Dump {
 }
 
 /// What stands behind the last row in its line, if it is a log line.
-fn glued(lines: &[Line], rows: &[(usize, Row)]) -> Option<String> {
+fn glued(lines: &[Line], rows: &[(usize, &Row)]) -> Option<String> {
     let (at, row) = rows.last()?;
     let per_row = if row.word_bytes == 4 { 4 } else { ROW_BYTES / row.word_bytes.clamp(1, ROW_BYTES) };
     let end = *row.word_ends.get(per_row.checked_sub(1)?)?;

@@ -80,7 +80,7 @@ static MLX5E: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Whether a dump is announced.
-pub(super) fn is_header(line: &str) -> bool {
+pub(in crate::text) fn is_header(line: &str) -> bool {
     HEADER.is_match(line)
 }
 

@@ -14,8 +14,10 @@ use crate::{
     structure::{self, About, As, CommandBytes, Direction, Transport},
 };
 use dump::Dump;
+pub(super) use header::is_header;
 use header::{CommandDump, Header, Mlx5e, WqeDump};
 use mlx5_direct::cqe::{CQE_BYTES, ErrorCqe};
+pub(super) use row::{Row, parse as row};
 use serde_json::{Map, Value, json};
 
 /// What was found in hexadecimal.
@@ -165,7 +167,7 @@ impl<'a> Report<'a> {
             if self.taken.contains(&at) {
                 continue;
             }
-            let Some(row) = row::parse(&line.text) else { continue };
+            let Some(row) = line.row() else { continue };
             if row.bytes.len() < 8 || !head.contains(&row.key) {
                 continue;
             }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 /// One line of a hexdump.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(in crate::text) struct Row {
     /// What stands before it, without time stamps: the same in all rows of a dump.
     pub(super) key: String,
     /// The offset in front, as it is written.
@@ -20,15 +20,26 @@ pub(super) struct Row {
     pub(super) bytes: Vec<u8>,
     /// Whether nothing but the row is in the line.
     pub(super) is_alone: bool,
-    /// Where in the line each word ends.
+    /// Where in the line each of its first words ends: as many as a row has, [`ROW_BYTES`] at most.
     pub(super) word_ends: Vec<usize>,
     /// Where in the line its first word begins, and its offset if there is one.
     pub(super) start: usize,
 }
 
+/// Bytes of a row where nothing tells otherwise.
+pub(super) const ROW_BYTES: usize = 16;
+
+impl Row {
+    /// Whether the same stands before both.
+    pub(super) fn has_key_of(&self, other: &Self) -> bool {
+        // Most are empty, and an AVX-512 `memcmp` of no bytes at no address takes a hundred nanoseconds.
+        self.key.len() == other.key.len() && (self.key.is_empty() || self.key == other.key)
+    }
+}
+
 /// An offset in front of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Offset {
+pub(in crate::text) struct Offset {
     /// Its value, read as hexadecimal.
     pub(super) hex: u64,
     /// Its value, read as octal, as `od` writes it.
@@ -87,7 +98,7 @@ pub(super) fn key(prefix: &str) -> String {
 }
 
 /// The row in `line`, if there is one.
-pub(super) fn parse(line: &str) -> Option<Row> {
+pub(in crate::text) fn parse(line: &str) -> Option<Row> {
     let words = words(line);
     let (first, last) = longest_run(line, &words)?;
     let run = &words[first..=last];
@@ -98,7 +109,7 @@ pub(super) fn parse(line: &str) -> Option<Row> {
     }
     let offset = first.checked_sub(1).and_then(|before| offset(line, &words[before], run));
     let start = if offset.is_some() { words[first - 1].start } else { run[0].start };
-    let mut word_ends: Vec<_> = run.iter().map(|word| word.end).collect();
+    let mut word_ends: Vec<_> = run.iter().take(ROW_BYTES).map(|word| word.end).collect();
     let end = run[run.len() - 1].end;
     if let Some(glued) = words.get(last + 1)
         && let Some(digits) = glued_word(line, run, glued)

@@ -179,7 +179,7 @@ mod tests {
     use crate::text::Line;
 
     fn lines(texts: &[&str]) -> Vec<Line> {
-        (1..).zip(texts).map(|(number, text)| Line { number, text: (*text).to_owned() }).collect()
+        (1..).zip(texts).map(|(number, text)| Line::new(number, (*text).to_owned())).collect()
     }
 
     #[test]

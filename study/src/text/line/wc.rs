@@ -42,7 +42,8 @@ pub(super) const KEYWORDS: &[&str] = &[
 
 pub(super) fn read(window: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
     let text = view.text.get(from..)?;
-    let (range, status, is_named) = status(text)?;
+    // What begins on a later line is found when that is looked at.
+    let (range, status, is_named) = status(text, view.line_end(from).saturating_sub(from))?;
     let start = from + range.start;
     // What else the message says is on the line of its status, or on the next if that is wrapped.
     let message = view.message_around(&(start..from + range.end));
@@ -80,9 +81,9 @@ pub(super) fn read(window: &Window<'_>, view: &View, from: usize) -> Option<Hit>
     Some(Hit { start, end, lines, record })
 }
 
-/// The first failed status of a text: where, which, and whether by name or text.
-fn status(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
-    [by_name(text), by_text(text), by_number(text)]
+/// The first failed status that begins before `limit` in a text: where, which, and whether by name or text.
+fn status(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
+    [by_name(text, limit), by_text(text, limit), by_number(text, limit)]
         .into_iter()
         .flatten()
         .filter(|(_, status, _)| status.number != 0)
@@ -90,9 +91,10 @@ fn status(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
 }
 
 /// `IBV_WC_RETRY_EXC_ERR`, but not where a program compares with it.
-fn by_name(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
+fn by_name(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
     let pattern = pattern!(r"(?P<code>case |[!=]= ?|return )?\bIBV?_WC_(?P<name>[A-Z_]+)\b");
-    let mut all = pattern.captures_iter(text).filter(|captures| captures.name("code").is_none());
+    let in_reach = pattern.captures_iter(text).take_while(|captures| captures.get_match().start() < limit);
+    let mut all = in_reach.filter(|captures| captures.name("code").is_none());
     all.find_map(|captures| {
         let whole = captures.get(0)?;
         Some((whole.range(), wc_by_name(caught(&captures, "name")?)?, true))
@@ -100,12 +102,12 @@ fn by_name(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
 }
 
 /// A text that means nothing else, or any after a word that says `status`.
-fn by_text(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
+fn by_text(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
     let plain = status_in(text).map(|(range, status)| (range, status, true));
     let sign = pattern!(
         r"(?i)(?:\bstatus\b[:= ]*(?:\(?\d+\)?[:,]? )?\(?|WC error: \d+, message: |completion[^\n]{0,60}(?:error|fail\w*)[^\n]{0,20}: )"
     );
-    let said = sign.find_iter(text).find_map(|sign| {
+    let said = sign.find_iter(text).take_while(|sign| sign.start() < limit).find_map(|sign| {
         let (status, len) = status_at(&text[sign.end()..])?;
         Some((sign.end()..sign.end() + len, status, true))
     });
@@ -113,14 +115,15 @@ fn by_text(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
 }
 
 /// `status 12`, in a line about completions.
-fn by_number(text: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
+fn by_number(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
     let pattern = pattern!(
         r"(?i)(?P<no>exit |http |return |cmd |command |port )?(?:\b(?:(?:ibv_)?wc|cqe|completion)?[ ._]?(?:->)?(?:_)?status|WC error|wc_error|with error|completion error|state error)(?: code| number)?\s*[:=]?\s*\(?(?P<n>0x[0-9a-f]{1,2}|\d{1,2})\)?(?:[^\w.]|\.?(?:\s|\z))"
     );
     let context = pattern!(
         r"(?i)\b(?:ibv?_?\w*|wc|wr|wr_id|cqe?s?|verbs|rdma\w*|completions?|qpn?|work request|vendor_err|vend_err)\b"
     );
-    pattern.captures_iter(text).filter(|captures| captures.name("no").is_none()).find_map(|captures| {
+    let in_reach = pattern.captures_iter(text).take_while(|captures| captures.get_match().start() < limit);
+    in_reach.filter(|captures| captures.name("no").is_none()).find_map(|captures| {
         let whole = captures.get(0)?;
         let line_start = text[..whole.start()].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[whole.start()..].find('\n').map_or(text.len(), |at| whole.start() + at);
