@@ -114,7 +114,7 @@ fn structures(segments: &[Placed<'_>], bytes: &[u8]) -> Vec<Structure> {
 fn title(segment: &Segment<'_>) -> &'static str {
     match segment {
         Segment::Ctrl(_) => "control segment",
-        Segment::Av(_) | Segment::DcAv(_) => "address vector",
+        Segment::Av(_) | Segment::DcAv(_) => "address vector segment",
         Segment::AvBase(_) | Segment::DcAvBase(_) => "compact address vector",
         Segment::Xrc(_) => "XRC segment",
         Segment::EthPad(_) => "pad before the Ethernet segment",
