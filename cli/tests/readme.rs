@@ -107,6 +107,23 @@ fn study(readme: &str) {
         std::env::var_os("BLESS").is_some() || digits.contains(&a[..32]),
         "README: the diff is of another WQE"
     );
+
+    let command = readme
+        .split("`mlx5 encode rdma-read")
+        .nth(1)
+        .and_then(|rest| rest.split('`').next())
+        .expect("an encode");
+    let args: Vec<_> = ["encode", "rdma-read"].into_iter().chain(command.split_whitespace()).collect();
+    // A line of bytes is its offset, four words, and what they mean.
+    let wqe: String = printed(&args, 0)
+        .split("\ndoorbell record")
+        .next()
+        .expect("the WQE")
+        .lines()
+        .filter(|line| line.starts_with("  0x"))
+        .flat_map(|line| line.split_whitespace().skip(1).take(4))
+        .collect();
+    assert_eq!(wqe, a, "README: encode gives another WQE than the diff has");
 }
 
 #[test]
