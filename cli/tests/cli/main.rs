@@ -6,6 +6,7 @@ mod diff;
 mod encode;
 mod faults;
 mod flows;
+mod notes;
 mod output;
 mod recording;
 mod serve;
