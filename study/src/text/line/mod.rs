@@ -25,6 +25,7 @@ mod rejected;
 mod request;
 mod timeout;
 mod ucx;
+mod ucx_request;
 mod ucx_verbs;
 mod ucx_wqe;
 mod view;
@@ -72,6 +73,7 @@ const fn generic(find: Find, keywords: &'static [&'static str]) -> Family {
 const FAMILIES: &[Family] = &[
     exact(foreign::read, foreign::KEYWORDS),
     exact(ucx::read, ucx::KEYWORDS),
+    exact(ucx_request::read, ucx_request::KEYWORDS),
     exact(ucx_verbs::read, ucx_verbs::KEYWORDS),
     exact(nccl::read, nccl::KEYWORDS),
     exact(perftest::read, perftest::KEYWORDS),

@@ -106,7 +106,7 @@ fn prefix_of(text: &str) -> Option<&str> {
     pattern!(r"\[(?P<who>[^\[\]:\s]+:\d+[^\[\]]*)\]").captures(text)?.name("who").map(|found| found.as_str())
 }
 
-fn who(wqe: &Map<String, Value>) -> String {
+pub(super) fn who(wqe: &Map<String, Value>) -> String {
     let field = |name: &str| wqe.get(name).and_then(Value::as_str).unwrap_or("");
     let opcode = match field("opcode") {
         "" => "A work request",
