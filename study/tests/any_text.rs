@@ -4,7 +4,7 @@
 //! them, `MLX5_SEED` for another first seed.
 
 use mlx5_study::{
-    structure::{As, Transport},
+    structure::{As, ReceiveHead, Transport},
     text::{Finder, Options},
 };
 use std::env;
@@ -89,7 +89,8 @@ fn text(random: &mut Random) -> Vec<u8> {
 #[test]
 fn any_text_is_read_to_its_end() {
     let first = number("MLX5_SEED").unwrap_or(0);
-    let kinds = [As::Auto, As::Wqe, As::Cqe, As::Eqe, As::Cmd];
+    let receives = [ReceiveHead::None, ReceiveHead::Next, ReceiveHead::Signature].map(As::Receive);
+    let kinds = [&[As::Auto, As::Wqe, As::Cqe, As::Eqe, As::Cmd][..], &receives].concat();
     let talks = [None, Some(Transport::Ud), Some(Transport::Raw), Some(Transport::Dc)];
     for seed in first..first + number("MLX5_FUZZ_RUNS").unwrap_or(500) {
         let mut random = Random(seed);

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use mlx5_study::{
     record::Record,
-    structure::{As, Transport},
+    structure::{As, ReceiveHead, Transport},
     text::{Finder, Options},
 };
 use print::Printer;
@@ -35,8 +35,12 @@ pub(crate) struct Decode {
 pub(crate) enum Kind {
     /// Whatever they look like
     Auto,
-    /// A send or receive request
+    /// A send request
     Wqe,
+    /// A receive request of a queue pair's own queue
+    Recv,
+    /// A receive request of a shared receive queue
+    Srq,
     /// A completion
     Cqe,
     /// An event
@@ -67,6 +71,8 @@ impl From<Kind> for As {
         match kind {
             Kind::Auto => Self::Auto,
             Kind::Wqe => Self::Wqe,
+            Kind::Recv => Self::Receive(ReceiveHead::None),
+            Kind::Srq => Self::Receive(ReceiveHead::Next),
             Kind::Cqe => Self::Cqe,
             Kind::Eqe => Self::Eqe,
             Kind::Cmd => Self::Cmd,
@@ -124,7 +130,7 @@ pub(crate) fn decode(args: &Decode, out: &mut impl Write) -> Result<(), Failure>
     printer.summary(out)?;
     if printer.n_records() == 0 {
         return Err(Failure::Run(
-            "nothing here is a dump or an error line of mlx5 that is known; bare hexadecimal needs --as wqe, cqe, eqe or cmd"
+            "nothing here is a dump or an error line of mlx5 that is known; bare hexadecimal needs --as wqe, recv, srq, cqe, eqe or cmd"
                 .into(),
         ));
     }

@@ -33,6 +33,10 @@ impl Parts {
             },
             As::Wqe => Self::wqe(bytes, transport)
                 .ok_or_else(|| format!("a WQE has {SEGMENT_BYTES} bytes at least, and {n} are there")),
+            As::Receive(head) => match structure::receive(bytes, head) {
+                Some(receive) => Ok(Self::new(bytes, receive.structures)),
+                None => Err(format!("a receive WQE has {SEGMENT_BYTES} bytes at least, and {n} are there")),
+            },
             As::Cqe => match structure::cqe(bytes, transport == Some(Transport::Raw)) {
                 Some(cqe) => Ok(Self::new(bytes, vec![cqe.structure])),
                 None => Err(format!("a CQE has {CQE_BYTES} or 128 bytes, and {n} are there")),

@@ -1,5 +1,6 @@
 //! What bytes are, where nothing says it.
 
+use super::ReceiveHead;
 use mlx5_direct::{
     cqe::{CQE_BYTES, CqeOpcode, CqeSyndrome, ErrorCqe, OP_OWN_OFFSET, RequesterCqe},
     mlx5::{
@@ -16,8 +17,10 @@ pub enum As {
     /// Whatever they look like.
     #[default]
     Auto,
-    /// A send or receive request.
+    /// A send request.
     Wqe,
+    /// A receive request: like nothing, so never guessed.
+    Receive(ReceiveHead),
     /// A completion.
     Cqe,
     /// An event.
@@ -85,6 +88,7 @@ impl As {
         match self {
             Self::Auto => "whatever it looks like",
             Self::Wqe => "a WQE",
+            Self::Receive(_) => "a receive WQE",
             Self::Cqe => "a CQE",
             Self::Eqe => "an EQE",
             Self::Cmd => "a command",

@@ -234,6 +234,8 @@ mod tests {
         (asked, read, most)
     }
 
+    const OLDER_NCCL: &str =
+        "node1:4711:4720 [0] NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129\n";
     const NCCL: &str = "host01:1000:2000 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.1.2<36000> with status=12 opcode=0 len=0 vendor err 129 (Recv)\n";
 
     #[test]
@@ -257,9 +259,12 @@ mod tests {
 
     #[test]
     fn an_error_line_is_not_looked_through_for_dumps() {
-        for text in
-            [NCCL, "job 7: vendor err 81\n", "rdma: wc status 5 IBV_WC_WR_FLUSH_ERR qpn 0x100 len 10\n"]
-        {
+        for text in [
+            NCCL,
+            OLDER_NCCL,
+            "job 7: vendor err 81\n",
+            "rdma: wc status 5 IBV_WC_WR_FLUSH_ERR qpn 0x100 len 10\n",
+        ] {
             assert_eq!(work_of(text, 1000).0, 0, "{text}");
         }
     }

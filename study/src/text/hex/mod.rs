@@ -11,7 +11,7 @@ mod verdict;
 use super::{Line, Options};
 use crate::{
     record::Record,
-    structure::{self, About, As, CommandBytes, Direction, Transport},
+    structure::{self, About, As, CommandBytes, Direction, ReceiveHead, Transport},
 };
 use dump::Dump;
 pub(super) use header::is_header;
@@ -42,7 +42,8 @@ pub(super) fn read(lines: &[Line], options: Options) -> Option<FoundDump> {
     if let Some(header) = header::parse(first, lines.get(1).map(|line| line.text.as_str())) {
         return Report::new(lines, options).announced(header);
     }
-    let found = dump::gather(lines, 0, None)?;
+    // NCCL's words are libmlx5's but for a capital: a line that only looks announced has to be a row.
+    let found = lines[0].marks().is_dump.then(|| dump::gather(lines, 0, None))??;
     Report::new(lines, options).bare(found)
 }
 
@@ -124,6 +125,7 @@ impl<'a> Report<'a> {
             As::Eqe => self.eqe(bytes),
             As::Cmd => self.command(structure::command(bytes)?),
             As::Wqe => self.wqe(bytes, self.options.transport),
+            As::Receive(head) => self.receive(bytes, head),
             As::Auto => None,
         }
     }
@@ -255,6 +257,15 @@ impl<'a> Report<'a> {
             self.record.says = wqe.says;
         }
         self.record.corrections.extend(wqe.corrections);
+        Some(())
+    }
+
+    fn receive(&mut self, bytes: &[u8], head: ReceiveHead) -> Option<()> {
+        let receive = structure::receive(bytes, head)?;
+        self.record.push("wqe", Value::Object(receive.json));
+        self.record.structures.extend(receive.structures);
+        self.record.says = receive.says;
+        self.record.corrections.extend(receive.corrections);
         Some(())
     }
 
