@@ -282,3 +282,28 @@ fn what_is_no_dump() {
         assert!(decode(text).is_empty(), "{text}: {:?}", decode(text));
     }
 }
+
+/// A request of one or two segments is shorter than what is looked at otherwise; it says its own length.
+#[test]
+fn a_short_request_that_nothing_announces() {
+    let wqe = "0000000a000111020000000a00000000000012b36b7d438f00006f42219630a2";
+    let words: Vec<_> = wqe.as_bytes().chunks(8).map(|word| std::str::from_utf8(word).unwrap()).collect();
+    for text in [
+        wqe.to_owned(),
+        words.join(" "),
+        format!("0x{}", words.join(" 0x")),
+        words.chunks(4).map(|row| row.join(" ")).collect::<Vec<_>>().join("\n"),
+    ] {
+        let records = decode(&text);
+        assert_eq!(records.len(), 1, "{text}");
+        assert!(records[0].says.contains("SEND of 4,787 bytes"), "{text}: {}", records[0].says);
+    }
+    // Not what a hash of the same length is.
+    for other in [
+        wqe.replace("00011102", "00011103"),
+        wqe.replace("0000000a0001", "000000fa0001"),
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".to_owned(),
+    ] {
+        assert_eq!(decode(&other).len(), 0, "{other}");
+    }
+}

@@ -177,6 +177,14 @@ fn wqe(bytes: &[u8]) -> (i32, String) {
     (score, format!("its control segment says {name} with ds {}, which fits its length", ctrl.ds()))
 }
 
+/// Whether `bytes` are a send WQE of just the length that it says, which words of a log hardly ever are.
+pub(crate) fn is_whole_wqe(bytes: &[u8]) -> bool {
+    let ctrl = bytes.first_chunk().map(|first| CtrlSeg::from_bytes(*first));
+    let is_whole = ctrl
+        .is_some_and(|ctrl| usize::from(ctrl.ds()) * SEGMENT_BYTES == bytes.len() && ctrl.qpn().get() != 0);
+    is_whole && wqe(bytes).0 >= SURE
+}
+
 /// Points for an event.
 fn eqe(bytes: &[u8]) -> (i32, String) {
     let Some(first) = bytes.first_chunk::<64>().filter(|_| bytes.len() == 64) else {

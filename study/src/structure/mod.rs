@@ -14,6 +14,6 @@ pub use completion::{About, completion};
 pub use cqe::{Cqe, cqe};
 pub use eqe::{Eqe, eqe};
 pub use json::fields;
-pub(crate) use kind::cqes;
 pub use kind::{As, Guess, Transport, guess};
+pub(crate) use kind::{cqes, is_whole_wqe};
 pub use wqe::{Receive, ReceiveHead, Wqe, receive, wqe};

@@ -104,8 +104,10 @@ impl<'a> Report<'a> {
 
     fn bare(mut self, dump: Dump) -> Option<FoundDump> {
         self.take(&dump);
-        let long_enough = dump.bytes.len() >= if self.options.read_as == As::Auto { LEAST_BYTES } else { 16 };
-        if !long_enough {
+        let is_auto = self.options.read_as == As::Auto;
+        let is_short = dump.bytes.len() < if is_auto { LEAST_BYTES } else { 16 };
+        // Of what is shorter, a request alone says its own length.
+        if is_short && !(is_auto && structure::is_whole_wqe(&dump.bytes)) {
             return None;
         }
         self.read_as(&dump.bytes, self.options.read_as)?;
