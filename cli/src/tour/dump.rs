@@ -7,13 +7,14 @@ use super::{
 use mlx5_direct::{
     cqe::{CQE_BYTES, CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
     mlx5::layout::{Desc, Field, Kind, Layout},
-    wqe::{
-        self, AtomicSeg, CompletionMode, CtrlSeg, DataSeg, InlineSeg, RaddrSeg, SEGMENT_BYTES, Segment,
-        SendOpcode,
-    },
+    wqe::{CompletionMode, DataSeg, SEGMENT_BYTES, SendOpcode},
 };
 use mlx5_model::trace::Record;
-use mlx5_study::{record::Structure, wire};
+use mlx5_study::{
+    record::Structure,
+    structure::{Transport, wqe},
+    wire,
+};
 
 /// The numbers by which notes know whose a thing is.
 #[derive(Debug, Clone)]
@@ -315,28 +316,5 @@ fn structure(title: &str, offset_bytes: usize, desc: &'static Desc, bytes: &[u8]
 
 /// The segments of a WQE of a reliable connection.
 fn segments(bytes: &[u8]) -> Vec<Structure> {
-    let Ok(wqe) = wqe::decode(bytes) else { return Vec::new() };
-    let mut at = 0;
-    wqe.segments()
-        .filter_map(|segment| {
-            let (title, desc, bytes, len_bytes) = match segment {
-                Segment::Ctrl(s) => ("control segment", CtrlSeg::DESC, s.to_bytes().to_vec(), SEGMENT_BYTES),
-                Segment::Raddr(s) => {
-                    ("remote address segment", RaddrSeg::DESC, s.to_bytes().to_vec(), SEGMENT_BYTES)
-                }
-                Segment::Atomic(s) => {
-                    ("atomic segment", AtomicSeg::DESC, s.to_bytes().to_vec(), SEGMENT_BYTES)
-                }
-                Segment::Data(s) => ("data segment", DataSeg::DESC, s.to_bytes().to_vec(), SEGMENT_BYTES),
-                Segment::Inline { header, data } => {
-                    let len = InlineSeg::n_octowords(data.len()) * SEGMENT_BYTES;
-                    ("inline segment, its data behind it", InlineSeg::DESC, header.to_bytes().to_vec(), len)
-                }
-                _ => return None,
-            };
-            let one = structure(title, at, desc, &bytes);
-            at += len_bytes;
-            Some(one)
-        })
-        .collect()
+    wqe(bytes, Some(Transport::Rc)).map_or_else(Vec::new, |wqe| wqe.structures)
 }

@@ -52,10 +52,10 @@ fn wqes_field_by_field() {
     let text = differs(&format!("{a} {b}"));
     assert_eq!(
         text,
-        "DataSeg (wqe_data_seg) at 0x20\n  +0x00 [30:0 ] byte_count               A 0x40 (64)   B 0x80 (128)\n"
+        "data segment (wqe_data_seg) at 0x20\n  +0x00 [30:0 ] byte_count               A 0x40 (64)   B 0x80 (128)\n"
     );
     assert_eq!(ok(&format!("diff {a} {b} --ignore byte_count")), "equal\n");
-    assert!(differs(&format!("{a} {b} --all")).contains("CtrlSeg (wqe_ctrl_seg) at 0x00: equal\n"));
+    assert!(differs(&format!("{a} {b} --all")).contains("control segment (wqe_ctrl_seg) at 0x00: equal\n"));
     let json: Value = serde_json::from_str(&differs(&format!("{a} {b} --json"))).expect("JSON");
     let field = &json["structures"][0]["fields"][0];
     assert_eq!(
@@ -67,7 +67,7 @@ fn wqes_field_by_field() {
 #[test]
 fn segments_are_aligned() {
     let text = differs(&format!("{TWO_PIECES} {ONE_PIECE}"));
-    assert!(text.contains("DataSeg (wqe_data_seg) at 0x10, only in A\n"), "{text}");
+    assert!(text.contains("data segment 1 (wqe_data_seg) at 0x10, only in A\n"), "{text}");
     assert!(
         text.contains("ds                       A 3   B 2\n")
             && !text.contains("byte_count               A 0x20"),

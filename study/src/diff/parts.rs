@@ -2,8 +2,7 @@
 
 use super::{Parts, trace::Event};
 use crate::{
-    record::Structure,
-    structure::{self, As, Transport},
+    structure::{self, As, ReceiveHead, Transport},
     wire::Packet,
 };
 use mlx5_direct::{
@@ -14,7 +13,7 @@ use mlx5_direct::{
         eqe::Eqe,
         layout::{Desc, Layout},
     },
-    wqe::{CtrlSeg, DataSeg, Peer, Placed, SEGMENT_BYTES, Segments, SendOpcode, decode_as},
+    wqe::SEGMENT_BYTES,
 };
 
 impl Parts {
@@ -51,38 +50,9 @@ impl Parts {
         }
     }
 
-    /// A send WQE, as much of it as is there. Without a transport, the first is taken whose segments fit.
+    /// A send WQE, as much of it as is there. Without a transport the one is taken that it is most like.
     pub fn wqe(bytes: &[u8], transport: Option<Transport>) -> Option<Self> {
-        let ctrl = CtrlSeg::from_bytes(*bytes.first_chunk()?);
-        let all = [Peer::None, Peer::Av, Peer::Xrc, Peer::Eth];
-        let peer = match transport {
-            Some(transport) => peer(transport, ctrl.opcode()),
-            None => all.into_iter().find(|peer| decode_as(bytes, *peer).is_ok()).unwrap_or(Peer::None),
-        };
-        let mut structures = Vec::new();
-        for Placed { at_bytes, segment } in Segments::new(bytes, peer).map_while(Result::ok) {
-            let Some(desc) = segment.desc() else { continue };
-            let Some(own) = bytes.get(at_bytes..at_bytes + desc.size_bytes) else { break };
-            structures.push(Structure {
-                title: desc.name.into(),
-                offset_bytes: at_bytes,
-                desc,
-                bytes: own.to_vec(),
-            });
-        }
-        (!structures.is_empty()).then(|| Self::new(bytes, structures))
-    }
-
-    /// A receive WQE: data segments and nothing else.
-    pub fn recv_wqe(bytes: &[u8]) -> Self {
-        let segments = bytes.as_chunks::<SEGMENT_BYTES>().0.iter().enumerate();
-        let structures = segments.map(|(n, bytes)| Structure {
-            title: DataSeg::DESC.name.into(),
-            offset_bytes: n * SEGMENT_BYTES,
-            desc: DataSeg::DESC,
-            bytes: bytes.to_vec(),
-        });
-        Self::new(bytes, structures.collect())
+        structure::wqe(bytes, transport).map(|wqe| Self::new(bytes, wqe.structures))
     }
 
     /// A slot of the command queue, or a command's input, which says its opcode.
@@ -101,19 +71,6 @@ impl Parts {
     }
 }
 
-/// The form that a request of a transport has.
-fn peer(transport: Transport, opcode: SendOpcode) -> Peer {
-    match transport {
-        Transport::Rc | Transport::Uc => Peer::None,
-        // With segmentation of TCP, it is IPoIB.
-        Transport::Ud if opcode == SendOpcode::LSO => Peer::Ipoib,
-        Transport::Ud => Peer::Av,
-        Transport::Dc => Peer::DcAv,
-        Transport::Xrc => Peer::Xrc,
-        Transport::Raw => Peer::Eth,
-    }
-}
-
 impl Parts {
     /// What an event's bytes are, by what the trace says of it.
     pub fn of_event(event: &Event) -> Self {
@@ -121,7 +78,7 @@ impl Parts {
         let plain = || Self::of("bytes", Self::BYTES, bytes);
         let parsed = match event.kind.as_str() {
             "SendWqe" => Self::wqe(bytes, None),
-            "RecvWqe" => Some(Self::recv_wqe(bytes)),
+            "RecvWqe" => Self::parse(bytes, As::Receive(ReceiveHead::None), None).ok(),
             "Cqe" => Self::parse(bytes, As::Cqe, None).ok(),
             "Eqe" => Self::parse(bytes, As::Eqe, None).ok(),
             "CommandIn" => Self::command_of(&event.text).map(|(input, _)| Self::of("input", input, bytes)),
