@@ -1,6 +1,6 @@
 //! What was found: one thing that a device or a program said, explained.
 
-use crate::{facts, structure::Cqe};
+use crate::facts::{self, Cause};
 use mlx5_direct::{cqe::CqeSyndrome, mlx5::layout::Desc};
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
@@ -47,20 +47,6 @@ impl Record {
         }
     }
 
-    /// Adds a CQE, and takes its words where the record has none yet.
-    pub(crate) fn add_cqe(&mut self, cqe: Cqe) {
-        self.push("cqe", Value::Object(cqe.json));
-        self.structures.push(cqe.structure);
-        if self.says.is_empty() {
-            self.says = cqe.says;
-        }
-        self.corrections.extend(cqe.corrections);
-        if let Some((syndrome, vendor)) = cqe.error {
-            self.blame(syndrome, vendor);
-        }
-        self.failure = self.failure.take().or(cqe.failure);
-    }
-
     /// Adds what is known of a failure's causes, and what to look at next.
     pub(crate) fn blame(&mut self, syndrome: CqeSyndrome, vendor: u8) {
         self.causes = facts::causes_of(syndrome, Some(vendor));
@@ -86,15 +72,6 @@ pub struct Structure {
     pub desc: &'static Desc,
     /// Its bytes: as many as the layout has.
     pub bytes: Vec<u8>,
-}
-
-/// A cause that public reports support. No vendor has said so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cause {
-    /// What it was.
-    pub text: &'static str,
-    /// Who reported it.
-    pub source: &'static str,
 }
 
 /// A failed completion's place among others.

@@ -1,7 +1,15 @@
 //! Causes of failed completions that public reports support, and what to look at next.
 
-use crate::record::Cause;
 use mlx5_direct::cqe::CqeSyndrome;
+
+/// A cause that public reports support. No vendor has said so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// What it was.
+    pub text: &'static str,
+    /// Who reported it.
+    pub source: &'static str,
+}
 
 /// A cause, and the failures that it was reported for.
 struct Known {

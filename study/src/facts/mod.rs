@@ -13,7 +13,7 @@ mod health;
 mod vendor;
 mod wc;
 
-pub use cause::{causes_of, checks_of};
+pub use cause::{Cause, causes_of, checks_of};
 pub use command::{command_by_name, command_name, command_status_by_text, command_status_text};
 pub use device::device_of_hw_id;
 pub use event::{AsyncEvent, EVENTS, event_by_text, event_of_type, sensors};

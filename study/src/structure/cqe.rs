@@ -3,7 +3,7 @@
 use super::json::hex;
 use crate::{
     facts,
-    record::{Failure, Structure},
+    record::{Failure, Record, Structure},
 };
 use mlx5_direct::{
     cqe::{
@@ -35,6 +35,22 @@ pub struct Cqe {
     pub error: Option<(CqeSyndrome, u8)>,
     /// Of a request that failed, whose.
     pub failure: Option<Failure>,
+}
+
+impl Cqe {
+    /// Adds it to a record, which takes its words where it has none yet.
+    pub(crate) fn add_to(self, record: &mut Record) {
+        record.push("cqe", Value::Object(self.json));
+        record.structures.push(self.structure);
+        if record.says.is_empty() {
+            record.says = self.says;
+        }
+        record.corrections.extend(self.corrections);
+        if let Some((syndrome, vendor)) = self.error {
+            record.blame(syndrome, vendor);
+        }
+        record.failure = record.failure.take().or(self.failure);
+    }
 }
 
 /// Takes apart a CQE of 64 or 128 bytes: `None` if there are others. `is_raw` if it is of a raw Ethernet queue.

@@ -38,7 +38,7 @@ pub(super) fn read(number: u64, line: &str, options: Options) -> Option<Record> 
         };
         // Of several, the last is the request's: those before, as signature errors, are taken with it.
         record.parts.extend(structure::completion(&bytes, &about).unwrap_or_default());
-        record.add_cqe(cqe);
+        cqe.add_to(&mut record);
     }
     record.says.push('.');
     if given.contains_key("cqes") {

@@ -199,7 +199,7 @@ impl<'a> Report<'a> {
             let about = About { transport: self.options.transport, ..About::default() };
             self.record.parts.extend(structure::completion(bytes, &about)?);
         }
-        self.record.add_cqe(structure::cqe(bytes, is_raw)?);
+        structure::cqe(bytes, is_raw)?.add_to(&mut self.record);
         Some(())
     }
 

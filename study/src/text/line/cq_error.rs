@@ -5,8 +5,8 @@ use super::{
     view::{View, bare, caught, hex, pattern},
 };
 use crate::{
-    facts::{event_of_type, wc_of_syndrome},
-    record::{Cause, Record},
+    facts::{Cause, event_of_type, wc_of_syndrome},
+    record::Record,
     text::Window,
 };
 use mlx5_direct::{

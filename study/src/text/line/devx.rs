@@ -6,8 +6,8 @@ use super::{
     view::{View, caught, hex, pattern},
 };
 use crate::{
-    facts::{command_status_text, firmware_syndrome},
-    record::{Cause, Record},
+    facts::{Cause, command_status_text, firmware_syndrome},
+    record::Record,
     text::Window,
 };
 use mlx5_direct::mlx5::cmd::{CmdOpcode, CmdStatus};

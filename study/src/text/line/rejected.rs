@@ -1,8 +1,8 @@
 //! What all refused commands have in common.
 
 use crate::{
-    facts::{command_by_name, firmware_syndrome},
-    record::{Cause, Record},
+    facts::{Cause, command_by_name, firmware_syndrome},
+    record::Record,
 };
 use mlx5_direct::mlx5::cmd::{CmdOpcode, CmdStatus};
 use serde_json::{Value, json};
