@@ -1,7 +1,10 @@
 //! What objects are made of: parameters in, parts out.
 #![forbid(unsafe_code)]
 
-use super::{ChannelId, DeviceAttr, Register, UarPage, dma::HostMemory};
+use super::{
+    ChannelId, DeviceAttr, Register, UarPage,
+    dma::{HostMemory, PAGE_BYTES},
+};
 use crate::{
     Error, Result,
     mlx5::{
@@ -122,6 +125,32 @@ pub struct MrParams {
     /// Address by which requests name the first byte; its own address if `None`. It must have the same
     /// offset in a 4 KiB page.
     pub start_addr: Option<u64>,
+}
+
+impl MrParams {
+    /// Address by which requests name the first byte.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a device cannot translate it: a translation is of whole pages, and of 64-bit addresses.
+    pub(super) fn checked_start_addr(&self) -> Result<u64> {
+        let (address, len_bytes) = (self.memory.base().addr().get() as u64, self.memory.len_bytes() as u64);
+        let start_addr = self.start_addr.unwrap_or(address);
+        let page_offset = |address: u64| address % PAGE_BYTES as u64;
+        if page_offset(start_addr) != page_offset(address) {
+            return Err(Error::invalid(format!(
+                "start address 0x{start_addr:x} of a memory region at 0x{address:x}: the offsets in a 4 KiB \
+                 page must be equal, and are 0x{:x} and 0x{:x}",
+                page_offset(start_addr),
+                page_offset(address)
+            )));
+        }
+        if start_addr.checked_add(len_bytes.saturating_sub(1)).is_none() {
+            return Err(Error::invalid(format!(
+                "{len_bytes} bytes from start address 0x{start_addr:x} pass the end of 64-bit addresses"
+            )));
+        }
+        Ok(start_addr)
+    }
 }
 
 /// The keys of a memory registration.

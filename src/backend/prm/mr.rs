@@ -34,28 +34,13 @@ impl PrmControl {
         params.access.check_mr()?;
         core.tables.has_pd(params.pd)?;
         let len_bytes = params.memory.len_bytes() as u64;
-        let address = params.memory.base().addr().get() as u64;
-        let start_addr = params.start_addr.unwrap_or(address);
         if len_bytes == 0 || len_bytes > self.attr.max_mr_size {
             return Err(Error::invalid(format!(
                 "memory region of {len_bytes} bytes: give 1 to {} (max_mr_size)",
                 self.attr.max_mr_size
             )));
         }
-        let page_offset = |address: u64| address % PAGE_BYTES as u64;
-        if page_offset(start_addr) != page_offset(address) {
-            return Err(Error::invalid(format!(
-                "start address 0x{start_addr:x} of a memory region at 0x{address:x}: the offsets in a 4 KiB \
-                 page must be equal, and are 0x{:x} and 0x{:x}",
-                page_offset(start_addr),
-                page_offset(address)
-            )));
-        }
-        if start_addr.checked_add(len_bytes - 1).is_none() {
-            return Err(Error::invalid(format!(
-                "{len_bytes} bytes from start address 0x{start_addr:x} pass the end of 64-bit addresses"
-            )));
-        }
+        let start_addr = params.checked_start_addr()?;
         // The I/O address has to agree with the start address modulo the device's page.
         let log_page = core.dma.log_page_size(&params.memory, start_addr);
         let page_bytes = 1_u64 << log_page;

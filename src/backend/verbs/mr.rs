@@ -28,7 +28,7 @@ impl VerbsControl {
         }
         let pd = self.pd(params.pd)?;
         let (base, len_bytes) = (params.memory.base(), params.memory.len_bytes());
-        let start_addr = params.start_addr.unwrap_or(base.addr().get() as u64);
+        let start_addr = params.checked_start_addr()?;
         // SAFETY: the memory is valid for its length, and lives in the table until it is deregistered.
         let mr = unsafe {
             (self.device.library().ibv_reg_mr_iova2)(
