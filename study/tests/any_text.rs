@@ -3,11 +3,14 @@
 //! Inputs are made of what dumps and error lines are made of, cut, doubled, mixed and damaged. `MLX5_FUZZ_RUNS` for more of
 //! them, `MLX5_SEED` for another first seed.
 
+#[path = "../../tests/support/any_bytes.rs"]
+mod support;
+
 use mlx5_study::{
     structure::{As, ReceiveHead, Transport},
     text::{Finder, Options},
 };
-use std::env;
+use support::{Rng, for_seeds};
 
 /// What inputs are made of.
 const PIECES: &[&str] = &[
@@ -42,45 +45,24 @@ const PIECES: &[&str] = &[
     "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a",
 ];
 
-/// A generator of numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
-
-fn number(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
-
-fn text(random: &mut Random) -> Vec<u8> {
+fn text(random: &mut Rng) -> Vec<u8> {
     let mut text = Vec::new();
-    for _ in 0..random.below(24) {
-        let piece = PIECES[random.below(PIECES.len())].as_bytes();
-        match random.below(8) {
-            0 => text.extend_from_slice(&piece[..random.below(piece.len())]),
-            1 => text.extend((0..random.below(40)).map(|_| random.next() as u8)),
+    for _ in 0..random.usize(..24) {
+        let piece = PIECES[random.usize(..PIECES.len())].as_bytes();
+        match random.usize(..8) {
+            0 => text.extend_from_slice(&piece[..random.usize(..piece.len())]),
+            1 => text.extend((0..random.usize(..40)).map(|_| random.u8(..))),
             2 => {
-                let digits = (0..random.below(300)).map(|_| b"0123456789abcdef"[random.below(16)]);
+                let digits = (0..random.usize(..300)).map(|_| b"0123456789abcdef"[random.usize(..16)]);
                 text.extend(digits);
             }
             _ => text.extend_from_slice(piece),
         }
     }
-    for _ in 0..random.below(4) {
+    for _ in 0..random.usize(..4) {
         if !text.is_empty() {
-            let at = random.below(text.len());
-            text[at] = random.next() as u8;
+            let at = random.usize(..text.len());
+            text[at] = random.u8(..);
         }
     }
     text
@@ -88,48 +70,33 @@ fn text(random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn any_text_is_read_to_its_end() {
-    let first = number("MLX5_SEED").unwrap_or(0);
     let receives = [ReceiveHead::None, ReceiveHead::Next, ReceiveHead::Signature].map(As::Receive);
     let kinds = [&[As::Auto, As::Wqe, As::Cqe, As::Eqe, As::Cmd][..], &receives].concat();
     let talks = [None, Some(Transport::Ud), Some(Transport::Raw), Some(Transport::Dc)];
-    for seed in first..first + number("MLX5_FUZZ_RUNS").unwrap_or(500) {
-        let mut random = Random(seed);
-        let text = text(&mut random);
-        let read_as = kinds[random.below(kinds.len())];
-        let options = Options { read_as, transport: talks[random.below(talks.len())] };
+    for_seeds("-p mlx5-study --test any_text any_text_is_read_to_its_end", 500, |random| {
+        let text = text(random);
+        let read_as = kinds[random.usize(..kinds.len())];
+        let options = Options { read_as, transport: talks[random.usize(..talks.len())] };
         let n_lines = text.split(|byte| *byte == b'\n').count() as u64;
-        let result = std::panic::catch_unwind(|| {
-            let (mut whole, mut pieces) = (Vec::new(), Vec::new());
-            let mut finder = Finder::new(options);
-            finder.feed(&text, &mut |record| whole.push(record));
-            finder.end(&mut |record| whole.push(record));
-            let mut finder = Finder::new(options);
-            for piece in text.chunks(7) {
-                finder.feed(piece, &mut |record| pieces.push(record));
-            }
-            finder.end(&mut |record| pieces.push(record));
-            (whole, pieces)
-        });
-        let Ok((whole, pieces)) = result else {
-            panic!("seed {seed}: again with MLX5_SEED={seed} MLX5_FUZZ_RUNS=1");
-        };
-        assert_eq!(whole.len(), pieces.len(), "seed {seed}: how the text comes must not matter");
+        let (mut whole, mut pieces) = (Vec::new(), Vec::new());
+        let mut finder = Finder::new(options);
+        finder.feed(&text, &mut |record| whole.push(record));
+        finder.end(&mut |record| whole.push(record));
+        let mut finder = Finder::new(options);
+        for piece in text.chunks(7) {
+            finder.feed(piece, &mut |record| pieces.push(record));
+        }
+        finder.end(&mut |record| pieces.push(record));
+        assert_eq!(whole.len(), pieces.len(), "how the text comes must not matter");
         for record in &whole {
-            assert!(
-                *record.lines.start() >= 1 && *record.lines.end() <= n_lines,
-                "seed {seed}: {:?}",
-                record.lines
-            );
+            let lines = &record.lines;
+            assert!(*lines.start() >= 1 && *lines.end() <= n_lines, "{lines:?}");
             for structure in &record.structures {
-                assert!(
-                    structure.bytes.len() >= structure.desc.size_bytes,
-                    "seed {seed}: {}",
-                    structure.title
-                );
+                assert!(structure.bytes.len() >= structure.desc.size_bytes, "{}", structure.title);
                 let _ = structure.desc.explain(&structure.bytes).to_string();
             }
         }
-    }
+    });
 }
 
 #[test]

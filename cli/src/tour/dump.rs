@@ -196,6 +196,13 @@ impl Facts {
         Part::Shows(Dump { title: title.into(), bytes: bytes.to_vec(), structures, is_text: false })
     }
 
+    /// The send WQEs of a list: the first whole, of the others what differs from the one before.
+    pub(super) fn wqes(&self, wqes: &[Vec<u8>]) -> Vec<Part> {
+        let first = wqes.iter().take(1).map(|wqe| self.wqe(format!("WQE 0, {} bytes", wqe.len()), wqe));
+        let others = wqes.windows(2).zip(1..);
+        first.chain(others.map(|(pair, n)| self.wqe_like(format!("WQE {n}"), &pair[1], &pair[0]))).collect()
+    }
+
     /// A send WQE that is like another before it: of its fields only those that differ are told.
     pub(super) fn wqe_like(&self, title: impl Into<String>, bytes: &[u8], like: &[u8]) -> Part {
         let mut shown: Vec<_> = segments(bytes).into_iter().map(|one| self.shown(one)).collect();

@@ -6,10 +6,40 @@ use super::{
     page::{Part, Step},
     scene::{ADDRESSES, MEMORY_BYTES, Posted, Scene},
 };
+use crate::failure::Failure;
+use mlx5_direct::queue::{Flags, Gather, PostError, PostList, Request};
 use mlx5_model::trace::{Kind, Record};
 
 /// Packets that are shown whole.
 const MOST_PACKETS: usize = 4;
+
+/// Posts the tour's requests in one list, each with its part of A's memory. `begin` begins one: of which number, how far into
+/// the memory, with which flags.
+pub(super) fn post(
+    args: &TourArgs,
+    scene: &mut Scene,
+    begin: impl for<'l, 'q> Fn(
+        &'l mut PostList<'q>,
+        u64,
+        u64,
+        Flags,
+    ) -> Result<Request<'l, 'q, Gather>, PostError>,
+) -> Result<Posted, Failure> {
+    let (size, lease) = (args.size, scene.a.lease);
+    let data = scene.a.bytes(0, (size * args.posts) as usize);
+    scene.a.post(|list| {
+        for (n, data) in (0..args.posts).zip(data.chunks(size as usize)) {
+            let at = u64::from(n * size);
+            let request = begin(list, 1 + u64::from(n), at, args.flags(n))?;
+            if args.inline {
+                request.inline(data)?.finish();
+            } else {
+                request.local(lease, at..at + u64::from(size))?.finish();
+            }
+        }
+        Ok(())
+    })
+}
 
 /// Step 0: words, and what A and B have.
 pub(super) fn before(scene: &Scene, rights: &str, told: &str) -> Step {
@@ -153,7 +183,7 @@ pub(super) fn completions(
     facts: &Facts,
     records: &[Record],
     done: &str,
-) -> Result<Step, crate::failure::Failure> {
+) -> Result<Step, Failure> {
     let parts = cqes(facts, records, 0);
     let n = parts.len();
     let taken = scene.a.take_completions()?;

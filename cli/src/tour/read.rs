@@ -38,16 +38,13 @@ pub(super) fn read(args: &TourArgs) -> Result<Page, Failure> {
         }
         Ok(())
     })?;
-    let mut step = Step::new("A writes what it wants into its send queue")
+    let step = Step::new("A writes what it wants into its send queue")
         .says(format!(
             "A wants {} of B's memory. It writes a WQE of three segments of 16 bytes: what to do; where from; where to. The \
              length is in the last one. Nothing is asked of B's software, now or later.",
             flow::bytes(size)
         ))
-        .with([facts.wqe(format!("WQE 0, {} bytes", posted.wqes[0].len()), &posted.wqes[0])]);
-    for (n, wqe) in posted.wqes.iter().enumerate().skip(1) {
-        step = step.with([facts.wqe_like(format!("WQE {n}"), wqe, &posted.wqes[n - 1])]);
-    }
+        .with(facts.wqes(&posted.wqes));
     steps.push(
         step.corrects(
             "The peer's key and address go into the data segment.",

@@ -104,22 +104,9 @@ fn receive(facts: &Facts, receives: &[Receives], room: u64) -> Step {
 }
 
 fn post(args: &TourArgs, scene: &mut Scene) -> Result<Posted, Failure> {
-    let (size, lease) = (args.size, scene.a.lease);
-    let data = scene.a.bytes(0, (size * args.posts) as usize);
-    scene.a.post(|list| {
-        for (n, data) in (0..args.posts).zip(data.chunks(size as usize)) {
-            let (wr_id, flags, at) = (1 + u64::from(n), args.flags(n), u64::from(n * size));
-            let request = match args.imm {
-                Some(imm) => list.send_imm(wr_id, imm, flags)?,
-                None => list.send(wr_id, flags)?,
-            };
-            if args.inline {
-                request.inline(data)?.finish();
-            } else {
-                request.local(lease, at..at + u64::from(size))?.finish();
-            }
-        }
-        Ok(())
+    flow::post(args, scene, |list, wr_id, _, flags| match args.imm {
+        Some(imm) => list.send_imm(wr_id, imm, flags),
+        None => list.send(wr_id, flags),
     })
 }
 
@@ -128,17 +115,13 @@ fn request(args: &TourArgs, facts: &Facts, posted: &Posted) -> Step {
         true => "the bytes themselves (inline)",
         false => "where the message is",
     };
-    let mut step = Step::new("A writes the message into its send queue")
+    Step::new("A writes the message into its send queue")
         .says(format!(
             "A sends {}. It writes a WQE: what to do; {last}. There is no remote address segment: A does not know where the \
              message will go.",
             flow::bytes(args.size)
         ))
-        .with([facts.wqe(format!("WQE 0, {} bytes", posted.wqes[0].len()), &posted.wqes[0])]);
-    for (n, wqe) in posted.wqes.iter().enumerate().skip(1) {
-        step = step.with([facts.wqe_like(format!("WQE {n}"), wqe, &posted.wqes[n - 1])]);
-    }
-    step
+        .with(facts.wqes(&posted.wqes))
 }
 
 fn wire(args: &TourArgs, facts: &Facts, records: &[Record]) -> Step {

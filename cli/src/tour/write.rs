@@ -59,23 +59,13 @@ pub(super) fn write(args: &TourArgs) -> Result<Page, Failure> {
 }
 
 fn post(args: &TourArgs, scene: &mut Scene) -> Result<Posted, Failure> {
-    let (size, lease, remote) = (args.size, scene.a.lease, scene.b.mr.remote(0));
-    let data = scene.a.bytes(0, (size * args.posts) as usize);
-    scene.a.post(|list| {
-        for (n, data) in (0..args.posts).zip(data.chunks(size as usize)) {
-            let at = u64::from(n * size);
-            let (to, flags) = (Remote { addr: remote.addr + at, ..remote }, args.flags(n));
-            let request = match args.imm {
-                Some(imm) => list.rdma_write_imm(1 + u64::from(n), to, imm, flags)?,
-                None => list.rdma_write(1 + u64::from(n), to, flags)?,
-            };
-            if args.inline {
-                request.inline(data)?.finish();
-            } else {
-                request.local(lease, at..at + u64::from(size))?.finish();
-            }
+    let remote = scene.b.mr.remote(0);
+    flow::post(args, scene, |list, wr_id, at, flags| {
+        let to = Remote { addr: remote.addr + at, ..remote };
+        match args.imm {
+            Some(imm) => list.rdma_write_imm(wr_id, to, imm, flags),
+            None => list.rdma_write(wr_id, to, flags),
         }
-        Ok(())
     })
 }
 
@@ -84,15 +74,12 @@ fn request(args: &TourArgs, facts: &Facts, posted: &Posted) -> Step {
         true => "the bytes themselves (inline)",
         false => "where from",
     };
-    let mut step = Step::new("A writes what it wants into its send queue")
+    let step = Step::new("A writes what it wants into its send queue")
         .says(format!(
             "A wants {} to be in B's memory. It writes a WQE: what to do; where to; {last}.",
             flow::bytes(args.size)
         ))
-        .with([facts.wqe(format!("WQE 0, {} bytes", posted.wqes[0].len()), &posted.wqes[0])]);
-    for (n, wqe) in posted.wqes.iter().enumerate().skip(1) {
-        step = step.with([facts.wqe_like(format!("WQE {n}"), wqe, &posted.wqes[n - 1])]);
-    }
+        .with(facts.wqes(&posted.wqes));
     if args.inline {
         step.corrects(
             "Inline data need registered memory, which may be reused after the CQE.",
