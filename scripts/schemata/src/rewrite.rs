@@ -179,6 +179,19 @@ fn has_let(expr: &syn::Expr) -> bool {
     }
 }
 
+fn is_mistake(expr: &syn::Expr) -> bool {
+    matches!(expr, syn::Expr::Macro(call) if call.mac.path.is_ident("mistake"))
+}
+
+/// Whether only a seeded mistake comes to the right operand: `mistake!(A) && b`, `!mistake!(A) || b`.
+fn is_decided_by_mistake(expr: &syn::ExprBinary) -> bool {
+    match (&expr.op, &*expr.left) {
+        (syn::BinOp::And(_), left) => is_mistake(left),
+        (syn::BinOp::Or(_), syn::Expr::Unary(not)) => is_mistake(&not.expr),
+        _ => false,
+    }
+}
+
 impl<'a> Visit<'a> for Finder<'_> {
     fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
         self.function(&item.sig, &item.block);
@@ -214,7 +227,7 @@ impl<'a> Visit<'a> for Finder<'_> {
 
     // What only a seeded mistake does, which tests/mistakes tries by itself.
     fn visit_expr_if(&mut self, expr: &'a syn::ExprIf) {
-        let of_mistake = matches!(&*expr.cond, syn::Expr::Macro(call) if call.mac.path.is_ident("mistake"));
+        let of_mistake = is_mistake(&expr.cond);
         self.in_constant += usize::from(of_mistake);
         self.visit_block(&expr.then_branch);
         self.in_constant -= usize::from(of_mistake);
@@ -260,7 +273,11 @@ impl<'a> Visit<'a> for Finder<'_> {
                 .collect();
             self.edit(expr.span().byte_range(), alternatives);
         }
-        syn::visit::visit_expr_binary(self, expr);
+        self.visit_expr(&expr.left);
+        let of_mistake = is_decided_by_mistake(expr);
+        self.in_constant += usize::from(of_mistake);
+        self.visit_expr(&expr.right);
+        self.in_constant -= usize::from(of_mistake);
     }
 
     fn visit_expr_unary(&mut self, expr: &'a syn::ExprUnary) {
