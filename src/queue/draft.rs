@@ -299,7 +299,10 @@ impl Drop for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{Rc, Ud};
+    use crate::{
+        mlx5::ids::Rkey,
+        queue::{Rc, Ud},
+    };
 
     const LIMITS: SendLimits =
         SendLimits { max_sge: 61, max_inline_bytes: 972, max_message_bytes: 1 << 31, min_header_bytes: 0 };
@@ -348,6 +351,27 @@ mod tests {
         assert_eq!(error, Err(PostError::NotLeased));
     }
 
+    /// What is there makes its list alone; another draft's is another queue's.
+    #[test]
+    fn keys_are_changed_in_the_list_of_their_draft() {
+        let key = IndirectKey::new(Rkey::new(0x100), 8);
+        let piece = Sge { lkey: Lkey::new(9), addr: 0, len_bytes: 64 };
+        let strided = Strided { lkey: Lkey::new(9), addr: 0, len_bytes: 1, skip_bytes: 1 };
+        let draft = || SendDraft::<Rc>::new(Qpn::new(0x111), 4, 0, LIMITS, DoorbellMode::Auto);
+        let list_of = |list: &mut PostList<'_, Rc>, any: Anything| {
+            any.umr_list(list, key, &[piece], KeyAccess::LOCAL_READ, Flags::NONE).map(Request::finish)
+        };
+        let pattern_of = |list: &mut PostList<'_, Rc>, any: Anything| {
+            let access = KeyAccess::LOCAL_READ;
+            any.umr_interleaved(list, key, 2, &[strided], access, Flags::NONE).map(Request::finish)
+        };
+        assert_eq!(draft().post(list_of).unwrap().n_wqebbs, 3);
+        assert_eq!(draft().post(pattern_of).unwrap().n_wqebbs, 3);
+        let stolen = Anything { owner: QueueId::next() };
+        assert_eq!(draft().post(|list, _| list_of(list, stolen)), Err(PostError::NotLeased));
+        assert_eq!(draft().post(|list, _| pattern_of(list, stolen)), Err(PostError::NotLeased));
+    }
+
     #[test]
     fn a_doorbell_is_8_bytes() {
         let draft = SendDraft::<Ud>::new(Qpn::new(0x111), 4, 7, LIMITS, DoorbellMode::Doorbell);
@@ -357,6 +381,7 @@ mod tests {
         });
         let nop = nop.unwrap();
         assert_eq!(nop.register, [0, 0, 7, 0, 0, 1, 0x11, 1]);
+        assert_eq!(nop.wqe[..8], nop.register, "the WQE at its place in the ring");
     }
 
     #[test]
@@ -370,6 +395,7 @@ mod tests {
             })
             .unwrap();
         assert_eq!((drafted.wqe_index, drafted.record), (0xffff, [0, 0, 0, 0]));
+        assert_eq!(drafted.wqe[..16], [0, 0, 0, 64, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0x10, 0]);
         assert_eq!(drafted.wqe[16..32], [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 }
