@@ -25,7 +25,7 @@ pub struct Outcomes {
 const JOBS: usize = 2;
 /// Processor time that a test may use beside what it takes without a mutant. Not time on the clock: others may use the
 /// processors too.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Whoever uses less than a twentieth of a processor for so long waits for what does not come.
 const STILL: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(2);
