@@ -143,6 +143,17 @@ fn commands_have_their_opcodes() {
         assert_eq!(command.output.fields[0].name, "status");
         assert_eq!(command.output.fields[1].name, "syndrome");
     }
+    // Each that `command!` declares.
+    let mut declared = Vec::new();
+    for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/mlx5/cmd")) {
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            let Some(rest) = line.strip_prefix("command! { ") else { continue };
+            let (_, rest) = rest.split_once(", ").expect("an opcode");
+            declared.push(rest.split_once(" =>").expect("an output").0.to_string());
+        }
+    }
+    assert!(declared.len() > 100, "the scan found too little");
+    assert_eq!(counted(declared), counted(mlx5::commands().iter().map(|c| c.input.name.to_string())));
     let mut opcodes: Vec<u16> = mlx5::commands().iter().map(|c| c.opcode.0).collect();
     opcodes.sort_unstable();
     assert!(opcodes.windows(2).all(|pair| pair[0] != pair[1]));

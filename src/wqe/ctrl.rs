@@ -141,3 +141,20 @@ impl SendOpcode {
         matches!(self.0, 0x14 | 0x15)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_told_by_what_follows_their_control_segment() {
+        for (name, bits) in SendOpcode::TABLE.1 {
+            let opcode = SendOpcode(*bits as u8);
+            let is_masked = name.starts_with("ATOMIC_MASKED");
+            assert_eq!(opcode.is_masked_atomic(), is_masked, "{name}");
+            assert_eq!(opcode.is_atomic(), name.starts_with("ATOMIC") && !is_masked, "{name}");
+            let is_remote = name.starts_with("RDMA_") || name.starts_with("ATOMIC");
+            assert_eq!(opcode.has_raddr(), is_remote, "{name}");
+        }
+    }
+}

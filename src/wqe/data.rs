@@ -39,3 +39,16 @@ impl DataSeg {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminator_names_the_key_of_nothing_and_nothing_else() {
+        assert_eq!(DataSeg::terminator().to_bytes(), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(DataSeg::terminator().is_terminator() && !DataSeg::new().is_terminator());
+        assert!(!DataSeg::terminator().with_byte_count(1).is_terminator());
+        assert_eq!([0, 1].map(|n| DataSeg::new().with_byte_count(n).len_bytes()), [1 << 31, 1]);
+    }
+}

@@ -164,6 +164,7 @@ mod tests {
             ctrl.with_mkey_mask(mask).to_bytes(),
             painted(&[(8, &[0, 0, 0, 0, 0x20, 0x3c, 0x60, 0x41])])
         );
+        assert_eq!(MkeyMask::KEY.and(MkeyMask::QPN).and(MkeyMask::KEY), MkeyMask(0x6000));
         assert_eq!(MkeyMask::ALL.0, 0x8000_22be_73c3);
     }
 

@@ -62,3 +62,14 @@ impl WaitTimeSeg {
         u64::from(self.va_high()) << 32 | u64::from(self.va_31_3()) << 3
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_of_8_bytes_alignment() {
+        let wait = WaitTimeSeg::new().with_va_high(0x1234_5678).with_va_31_3(0x9abc_def0 >> 3);
+        assert_eq!(wait.with_fail_action(7).addr(), 0x1234_5678_9abc_def0);
+    }
+}

@@ -74,3 +74,18 @@ impl CapType {
         (Self(op_mod >> 1), op_mod & 1 != 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn op_mod_is_the_type_and_what_is_asked() {
+        for (cap_type, current, op_mod) in
+            [(0, false, 0), (0, true, 1), (7, false, 14), (7, true, 15), (0x20, true, 0x41)]
+        {
+            assert_eq!(CapType(cap_type).op_mod(current), op_mod);
+            assert_eq!(CapType::from_op_mod(op_mod), (CapType(cap_type), current));
+        }
+    }
+}

@@ -89,4 +89,26 @@ mod tests {
         let high = CreateEqIn::new().with_event(EventType(64));
         assert_eq!(high.event_bitmask()[8..16], 1_u64.to_be_bytes());
     }
+
+    /// Bit n of the first qword is event n, bit 0 of the second is event 64.
+    #[test]
+    fn every_event_has_a_bit_of_its_own() {
+        let qword = |create: &CreateEqIn, n: usize| {
+            u64::from_be_bytes(*create.event_bitmask()[8 * n..].first_chunk().unwrap())
+        };
+        let mut all = CreateEqIn::new();
+        for event in 0..=255 {
+            let one = CreateEqIn::new().with_event(EventType(event));
+            for n in 0..4 {
+                let expected = if n == usize::from(event / 64) { 1 << (event % 64) } else { 0 };
+                assert_eq!(qword(&one, n), expected, "event {event}");
+            }
+            for other in 0..=255 {
+                assert_eq!(one.has_event(EventType(other)), other == event);
+            }
+            assert_eq!(one.with_event(EventType(event)), one);
+            all = all.with_event(EventType(event));
+        }
+        assert_eq!(all.event_bitmask(), [0xff; 32]);
+    }
 }

@@ -151,8 +151,11 @@ mod tests {
 
     #[test]
     fn a_signed_mailbox_sums_to_ones_twice() {
-        let data = core::array::from_fn(|n| n as u8 & 0x7f);
+        // All bytes but the first go away.
+        let mut data = core::array::from_fn(|n| n as u8 & 0x7f);
+        data[0] = 0x5a;
         let mut trailer = MailboxTrailer::new().with_token(0x31).with_block_num(3);
+        assert_eq!(block_signature(&data, &trailer), !(0x5a ^ 0x32), "whether the trailer is signed or not");
         trailer.set_ctrl_signature(ctrl_signature(&trailer));
         assert_eq!(trailer.ctrl_signature(), !0x32);
         trailer.set_signature(block_signature(&data, &trailer));

@@ -131,4 +131,13 @@ mod tests {
         );
         assert_eq!(mkc.with_log_page_size(12).to_bytes(), painted(&[(0x3b, &[0xac])]));
     }
+
+    #[test]
+    fn a_key_of_length_0_is_empty_unless_it_is_of_all_memory() {
+        let mkc = Mkc::new();
+        assert!(mkc.is_empty());
+        assert!(!mkc.with_len(1).is_empty());
+        assert!(!mkc.with_length64(true).is_empty());
+        assert!(!mkc.with_length64(true).with_len(1).is_empty());
+    }
 }

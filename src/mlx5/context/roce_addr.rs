@@ -50,3 +50,15 @@ impl RoceAddrLayout {
         self.with_source_mac_47_32(high).with_source_mac_31_0(low)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_address_is_in_order() {
+        let layout = RoceAddrLayout::new().with_source_mac([1, 2, 3, 4, 5, 6]);
+        assert_eq!((layout.source_mac_47_32(), layout.source_mac_31_0()), (0x0102, 0x0304_0506));
+        assert_eq!(layout.source_mac(), [1, 2, 3, 4, 5, 6]);
+    }
+}

@@ -117,3 +117,15 @@ impl MacAddressLayout {
         self.with_mac_addr_47_32(high).with_mac_addr_31_0(low)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_address_is_in_order() {
+        let layout = MacAddressLayout::new().with_mac([1, 2, 3, 4, 5, 6]);
+        assert_eq!((layout.mac_addr_47_32(), layout.mac_addr_31_0()), (0x0102, 0x0304_0506));
+        assert_eq!(layout.mac(), [1, 2, 3, 4, 5, 6]);
+    }
+}

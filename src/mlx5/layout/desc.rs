@@ -167,3 +167,59 @@ impl fmt::Display for Explain<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::mlx5::{
+        cmd::{CmdEntry, DeliveryStatus},
+        ids::Cqn,
+        layout::Layout,
+        record::{CqArm, DbrecCq},
+        uar::CqDoorbell,
+    };
+    use std::string::ToString;
+
+    #[test]
+    fn a_structure_is_said_field_by_field() {
+        let arm = CqArm::new().with_cmd_sn(2).with_cmd(true).with_consumer_index(9);
+        let record = DbrecCq::new().with_consumer_index(0x12).with_arm(arm);
+        assert_eq!(
+            record.to_string(),
+            "  +0x00 [23:0 ] consumer_index           0x12 (18)\n\
+             \x20 +0x04         arm (CqArm):\n\
+             \x20 +0x04 [29:28] cmd_sn                   2\n\
+             \x20 +0x04 [24:24] cmd                      1\n\
+             \x20 +0x04 [23:0 ] consumer_index           9\n"
+        );
+        assert_eq!(std::format!("{arm:?}"), std::format!("CqArm:\n{arm}"));
+        let doorbell = CqDoorbell::new().with_cqn(Cqn::new(0x89)).to_string();
+        assert!(doorbell.ends_with("  +0x04 [23:0 ] cqn                      0x89\n"), "{doorbell}");
+        let entry = CmdEntry::new()
+            .with_input_mailbox_ptr(0x1000)
+            .with_input_inline(core::array::from_fn(|i| 0xf0 | i as u8))
+            .with_delivery_status(DeliveryStatus::TOK_ERR);
+        for line in [
+            "  +0x08 [63:0 ] input_mailbox_ptr        0x1000 (4096)\n",
+            "  +0x10         input_inline             f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff\n",
+            "  +0x20         output_inline            00000000000000000000000000000000\n",
+            "  +0x3c [ 7:1 ] delivery_status          TOK_ERR (0x2)\n",
+            "  +0x3c [ 0:0 ] hw_owned                 0\n",
+        ] {
+            assert!(entry.to_string().contains(line), "{line} in\n{entry}");
+        }
+        let unknown = entry.with_delivery_status(DeliveryStatus(0x7f)).to_string();
+        assert!(unknown.contains("unknown (0x7f)"), "{unknown}");
+    }
+
+    #[test]
+    fn reserved_bits_are_found_by_their_place() {
+        for bit in 0..64 {
+            let mut bytes = [0; 8];
+            bytes[bit / 8] = 0x80 >> (bit % 8);
+            assert_eq!(DbrecCq::DESC.reserved_bit_set(&bytes), (bit < 8).then_some(bit), "bit {bit}");
+            let of_arm = matches!(bit, 0..=1 | 4..=6).then_some(bit);
+            assert_eq!(CqArm::DESC.reserved_bit_set(&bytes), of_arm, "bit {bit}");
+        }
+        assert_eq!(CqArm::DESC.reserved_bit_set(&[0, 0]), None, "what is not there is not set");
+    }
+}

@@ -4,6 +4,8 @@ use crate::mlx5::ids::{Lkey, Qpn, Rkey};
 use crate::wqe::*;
 use std::{string::ToString, vec, vec::Vec};
 
+mod operations;
+
 fn wqe(opcode: SendOpcode, ds: u8, segments: &[[u8; 16]]) -> Vec<u8> {
     let ctrl = CtrlSeg::new().with_opcode(opcode).with_ds(ds).with_qpn(Qpn::new(0x111));
     let mut bytes = ctrl.to_bytes().to_vec();

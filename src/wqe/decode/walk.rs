@@ -14,8 +14,8 @@ pub struct Segments<'a> {
     plan: Plan,
     /// Heads told so far.
     n_heads: usize,
-    /// Data and inline segments so far.
-    n_data: usize,
+    /// An atomic's data segment was told.
+    has_result: bool,
     /// Of a UMR, what is left of its translation list.
     pub(super) umr: umr::State,
     /// What is said after the last segment.
@@ -182,7 +182,7 @@ impl<'a> Segments<'a> {
             ctrl,
             plan,
             n_heads: 0,
-            n_data: 0,
+            has_result: false,
             umr,
             truncated,
             is_done: false,
@@ -307,7 +307,7 @@ impl<'a> Segments<'a> {
     fn data(&mut self) -> Result<Segment<'a>, DecodeError> {
         if self.bytes[self.at_bytes] & 0x80 == 0 {
             if let Tail::Result { len_bytes: wanted } = self.plan.tail {
-                if self.n_data == 1 {
+                if self.has_result {
                     return self.broken(Rule::AtomicSegments);
                 }
                 let data = DataSeg::from_bytes(self.take());
@@ -315,10 +315,9 @@ impl<'a> Segments<'a> {
                     self.at_bytes -= SEGMENT_BYTES;
                     return self.broken(Rule::AtomicLength { len_bytes: data.byte_count(), wanted });
                 }
-                self.n_data = 1;
+                self.has_result = true;
                 return Ok(Segment::Data(data));
             }
-            self.n_data += 1;
             return Ok(Segment::Data(DataSeg::from_bytes(self.take())));
         }
         if self.plan.tail != Tail::Data {
@@ -333,7 +332,6 @@ impl<'a> Segments<'a> {
             return self.broken(Rule::InlineLength { len_bytes, room_bytes: self.bytes.len() - start });
         };
         self.at_bytes += InlineSeg::n_octowords(len_bytes) * SEGMENT_BYTES;
-        self.n_data += 1;
         Ok(Segment::Inline { header, data })
     }
 }
