@@ -16,7 +16,10 @@ use std::{
     ops::RangeInclusive,
     os::fd::BorrowedFd,
     ptr::NonNull,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -29,6 +32,8 @@ pub(crate) enum Answer {
     Status(CmdStatus, u32),
     /// The command is not taken.
     Delivery(DeliveryStatus),
+    /// As `Echo`, but that a bit of the entry changes after it was signed.
+    Altered,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +52,9 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct FakeFunction {
     state: Mutex<State>,
+    n_pauses: AtomicUsize,
+    longest_pause_nanos: AtomicU64,
+    n_health_looks: AtomicUsize,
 }
 
 impl FakeFunction {
@@ -105,12 +113,27 @@ impl FakeFunction {
         self.state().broken.clone()
     }
 
-    /// Mappings that are alive.
+    /// Pauses that the driver has made.
+    pub(crate) fn n_pauses(&self) -> usize {
+        self.n_pauses.load(Ordering::Relaxed)
+    }
+
+    /// The longest of them.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        Duration::from_nanos(self.longest_pause_nanos.load(Ordering::Relaxed))
+    }
+
+    /// How often the driver has looked whether the device is there.
+    pub(crate) fn n_health_looks(&self) -> usize {
+        self.n_health_looks.load(Ordering::Relaxed)
+    }
+
     /// Where the device's address `iova` is in this process.
     pub(crate) fn memory_at(&self, iova: u64) -> NonNull<u8> {
         NonNull::new(self.state().at(iova, 1)).expect("mapped memory")
     }
 
+    /// Mappings that are alive.
     pub(crate) fn n_mappings(&self) -> usize {
         self.state().memory.len()
     }
@@ -191,7 +214,7 @@ impl State {
         let mut done = entry.with_hw_owned(false);
         let mut output = MboxOut::new().to_bytes()[..8].to_vec();
         match answer {
-            Answer::Echo => output.extend(&input[8..]),
+            Answer::Echo | Answer::Altered => output.extend(&input[8..]),
             Answer::Status(status, syndrome) => {
                 output = MboxOut::new().with_status(status).with_syndrome(syndrome).to_bytes().to_vec();
             }
@@ -216,11 +239,12 @@ impl State {
         inline.copy_from_slice(&output[..INLINE_BYTES]);
         done.set_output_inline(inline);
         done.set_signature(entry_signature(&done));
-        let bytes = done.to_bytes();
+        let mut bytes = done.to_bytes();
+        bytes[1] ^= u8::from(matches!(answer, Answer::Altered));
         self.write(at, &bytes[..60]);
         // Ownership goes last, in one store.
         let status = u32::from_ne_bytes([bytes[60], bytes[61], bytes[62], bytes[63]]);
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        std::sync::atomic::fence(Ordering::Release);
         // SAFETY: as in `write`; an entry is aligned to 64 bytes.
         unsafe { self.at(at + 60, 4).cast::<u32>().write_volatile(status) }
     }
@@ -244,6 +268,7 @@ impl PciFunction for FakeFunction {
     }
 
     fn bar_read32(&self, offset: u64) -> u32 {
+        self.n_health_looks.fetch_add(usize::from(offset == 0x230), Ordering::Relaxed);
         self.state().registers.get(&offset).copied().unwrap_or(0)
     }
 
@@ -304,7 +329,9 @@ impl PciFunction for FakeFunction {
         Ok(())
     }
 
-    fn relax(&self, _pause: Duration) {
+    fn relax(&self, pause: Duration) {
+        self.n_pauses.fetch_add(1, Ordering::Relaxed);
+        self.longest_pause_nanos.fetch_max(pause.as_nanos() as u64, Ordering::Relaxed);
         std::thread::yield_now();
     }
 }

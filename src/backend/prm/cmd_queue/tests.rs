@@ -5,7 +5,10 @@ use crate::{
         Barrier, Commander, DEVICE, DONE, DOORBELL, ENTRY, MAILBOX, OUTPUT, OWNERSHIP, RECORD_FIRST,
         Recorder, Step, UNCACHED, Watch, assert_held,
     },
+    mlx5::cmd::ManagePagesIn,
 };
+
+mod waiting;
 
 const NOP: CmdOpcode = CmdOpcode::NOP;
 const SECOND: Duration = Duration::from_secs(1);
@@ -150,6 +153,8 @@ fn a_late_completion_is_harmless() {
     for n in 0..100 {
         echo(&queue, Lane::Regular, 5000, 5000, n).unwrap();
     }
+    let pool = lock(&queue.pool);
+    assert_eq!((pool.stuck, pool.free), (0, u32::MAX), "all slots are back");
     assert_eq!(fake.broken(), [""; 0]);
 }
 
@@ -182,6 +187,82 @@ fn command_delivery_and_status_errors() {
     let unknown = echo(&queue, Lane::Regular, 16, 16, 0).unwrap_err().to_string();
     assert!(unknown.contains("0x77") && unknown.contains("does not define"), "{unknown}");
     echo(&queue, Lane::Regular, 16, 16, 0).unwrap();
+}
+
+/// What follows input and output goes and comes with them.
+#[test]
+fn commands_have_their_own_structures() {
+    let (fake, queue) = queue(10 * SECOND);
+    // The fake answers what it was given: where the input has its number of entries, the output has that of the function.
+    let input = ManagePagesIn::request().with_function_id(7);
+    assert_eq!(queue.call(&input).unwrap().output_num_entries(), 7);
+    let tail: Vec<u8> = (0..999).map(|i| i as u8 | 1).collect();
+    let input = input.with_input_num_entries(0x0102_0304);
+    let (out, out_tail) = queue.exec(Lane::Pages, &input, &tail, 1010).unwrap();
+    assert_eq!(out.output_num_entries(), 7);
+    assert_eq!(out_tail, [&tail[..], &[0; 11]].concat());
+    assert_eq!(fake.broken(), [""; 0]);
+}
+
+/// Tokens are 1 to 255 in turn; 0 would be none.
+#[test]
+fn tokens_differ_and_are_never_0() {
+    let (fake, queue) = queue(10 * SECOND);
+    let memory = lock(&queue.memory).clone().unwrap();
+    for n in 0..600 {
+        echo(&queue, Lane::Regular, 16, 16, n).unwrap();
+        let mut entry = CmdEntry::new().to_bytes();
+        memory.entries.memory().read(0, &mut entry);
+        // The counter has 256 values: once around, the first token comes twice.
+        assert_eq!(usize::from(CmdEntry::from_bytes(entry).token()), 1 + n % 256 % 255);
+    }
+    assert_eq!(fake.broken(), [""; 0]);
+}
+
+/// A queue of one slot has nothing to reserve for pages.
+#[test]
+fn a_queue_of_one_slot_serves_both_lanes() {
+    let fake = Arc::new(FakeFunction::new());
+    fake.set_register(regs::CMDQ_ADDR_L_SZ, 0x06);
+    let function: Arc<dyn PciFunction> = fake.clone();
+    let (dma, health) = (DmaSpace::new(Arc::clone(&function)), Arc::new(Health::new(Arc::clone(&function))));
+    let queue = CommandQueue::new(function, dma, health, 10 * SECOND).unwrap();
+    for lane in [Lane::Regular, Lane::Pages, Lane::Regular] {
+        echo(&queue, lane, 600, 600, 1).unwrap();
+    }
+    assert_eq!(fake.broken(), [""; 0]);
+}
+
+/// Commands of up to 16 mailboxes use those that their slot has; a larger one has its own while it runs.
+#[test]
+fn only_large_commands_have_mailboxes_of_their_own() {
+    let (fake, queue) = queue(10 * SECOND);
+    let kept = fake.n_mappings();
+    fake.hold(true);
+    // Eight each way, and one more.
+    for (in_len, own) in [(16, 0), (16 + 8 * 512, 0), (17 + 8 * 512, 1)] {
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| echo(&queue, Lane::Regular, in_len, 16 + 8 * 512, 1));
+            wait_for(|| fake.waiting() == [0]);
+            assert_eq!(fake.n_mappings(), kept + own, "{in_len} bytes");
+            fake.complete(0);
+            running.join().unwrap().unwrap();
+        });
+        assert_eq!(fake.n_mappings(), kept);
+    }
+}
+
+/// An entry that changed on its way is noticed if it is signed, and only then.
+#[test]
+fn an_altered_answer_is_refused_where_answers_are_signed() {
+    let (fake, queue) = queue(10 * SECOND);
+    fake.answer_next(Answer::Altered);
+    echo(&queue, Lane::Regular, 16, 16, 3).unwrap();
+    queue.use_signatures(true);
+    fake.answer_next(Answer::Altered);
+    let altered = echo(&queue, Lane::Regular, 16, 16, 3).unwrap_err();
+    assert!(altered.to_string().contains("XOR 0xfe, not 0xff"), "{altered}");
+    echo(&queue, Lane::Regular, 16, 16, 3).unwrap();
 }
 
 #[test]
