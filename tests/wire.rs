@@ -3,12 +3,18 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use mlx5_direct::{Connection, cqe::CqeSyndrome, queue::Flags};
+use mlx5_direct::{
+    Connection,
+    cqe::CqeSyndrome,
+    queue::{Flags, Uc},
+};
 use mlx5_model::Model;
 use std::{
     net::{Ipv4Addr, UdpSocket},
+    os::unix::net::UnixDatagram,
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 use support::{Setup, Side, card, connect, open, pattern};
@@ -114,6 +120,34 @@ fn two_cards_joined_by_unix_sockets() {
         assert_eq!(side.card.model().uplink_counters().map(|c| c.n_refused), Some(0));
     }
     assert_clean(&[a, b]);
+}
+
+/// Nobody sends a packet of UC again, and the sender has its completion.
+#[test]
+fn what_a_card_has_sent_arrives_though_it_is_gone() {
+    let ends = unix_ends();
+    let address =
+        ends[1].trim_start_matches("wire=unix:").split(':').next().expect("its own end").to_string();
+    let [mut a, mut b] = ends.map(|options| {
+        let card = card(&options);
+        let ctx = open(&card, 0);
+        Side::<Uc>::of(&card, &ctx, &Setup::default())
+    });
+    let how = Setup::default().connection;
+    connect(&mut a.qp, &mut b.qp, &how, &how);
+    drop(b);
+    let n_packets = 60_000_usize.div_ceil(4096);
+    let slow = UnixDatagram::bind(address).expect("the end that is free again");
+    a.post(|list, memory| list.send(1, SIGNALED).unwrap().local(memory, 0..60_000).unwrap().finish());
+    a.ok();
+    let slow = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        slow.set_read_timeout(Some(Duration::from_secs(1))).expect("a time");
+        let mut frame = [0; 8192];
+        (0..n_packets).filter(|_| slow.recv(&mut frame).is_ok()).count()
+    });
+    drop(a);
+    assert_eq!(slow.join().expect("a reader"), n_packets);
 }
 
 /// Two addresses of loopback that no other process of the tests uses: RoCE has one port.

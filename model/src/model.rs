@@ -91,6 +91,7 @@ impl Drop for Engine {
             // A panic of the engine has been printed by its thread; there is nobody to give it to.
             let _ = thread.join();
         }
+        self.card.linger();
         let done = self.card.faults.done();
         if thread::panicking() && !done.is_empty() {
             // A test that fails: with these it fails again.

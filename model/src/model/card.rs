@@ -18,7 +18,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What the lock guards.
@@ -65,6 +65,8 @@ const LONG_NAP: Duration = Duration::from_millis(1);
 const SPINS_FOR_LOCK: u32 = 10_000;
 /// Turns of a spin in which a thread that waits for the lock takes it, before the engine yields to it.
 const SPINS_FOR_OTHERS: u32 = 2000;
+/// How long a card that goes away waits for the socket to take what it has sent.
+const LINGER: Duration = Duration::from_millis(500);
 /// Longest sleep: the health counter must move.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -290,6 +292,20 @@ impl Card {
                     }
                 }
             }
+        }
+    }
+
+    /// What a card has sent is on its way, and arrives though the card is gone: nobody sends a packet of UC or UD again.
+    pub(crate) fn linger(&self) {
+        let mut state = self.lock();
+        let State { uplink: Some(uplink), wire, .. } = &mut *state else { return };
+        let give_up = Instant::now() + LINGER;
+        loop {
+            uplink.send_waiting(wire, self.clock.now_ns());
+            if !uplink.is_stuck() || Instant::now() > give_up {
+                return;
+            }
+            thread::sleep(NAP);
         }
     }
 

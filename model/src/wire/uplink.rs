@@ -201,8 +201,8 @@ impl Uplink {
         self.stuck.is_some()
     }
 
-    /// Sends what waits for this port, and puts what has come in on the wire. True if anything moved.
-    pub fn exchange(&mut self, wire: &mut Wire, now_ns: u64) -> bool {
+    /// Sends what waits for this port, as far as the socket takes it. True if anything moved.
+    pub(crate) fn send_waiting(&mut self, wire: &mut Wire, now_ns: u64) -> bool {
         let mut busy = false;
         while let Some(frame) = self.stuck.take().or_else(|| wire.receive(self.port, now_ns)) {
             if !self.send(&frame) {
@@ -212,6 +212,12 @@ impl Uplink {
             busy = true;
             wire.recycle(frame);
         }
+        busy
+    }
+
+    /// Sends what waits for this port, and puts what has come in on the wire. True if anything moved.
+    pub fn exchange(&mut self, wire: &mut Wire, now_ns: u64) -> bool {
+        let mut busy = self.send_waiting(wire, now_ns);
         // RoCE of the host has no MACs; the card that it is for has one port.
         let dest_mac = wire.mac(Port(0)).unwrap_or_default();
         for _ in 0..BUDGET_FRAMES {
