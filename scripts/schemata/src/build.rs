@@ -89,13 +89,14 @@ pub fn build(package: &Path, mutants: &[Mutant], arguments: &[String]) -> Result
                         kept_const.insert(function);
                         continue;
                     }
-                    let closest = fault.places.iter().find_map(|(file, place)| {
-                        let touched = files
-                            .get(file)?
-                            .regions
-                            .iter()
-                            .filter(|(at, _)| at.start < place.end && place.start < at.end);
-                        touched.min_by_key(|(at, _)| (!at.contains(&place.start), at.len()))
+                    let regions = |file: &String| files.get(file).map(|file| file.regions.iter());
+                    let is_arm = |ids: &[usize]| ids.iter().any(|id| mutants[*id].genre == "MatchArm");
+                    let closest = fault.places.iter().find_map(|(file, place)| match fault.lacks_an_arm() {
+                        // Of the matched value: its arms follow.
+                        true => regions(file)?.find(|(at, ids)| at.start >= place.end && is_arm(ids)),
+                        false => regions(file)?
+                            .filter(|(at, _)| at.start < place.end && place.start < at.end)
+                            .min_by_key(|(at, _)| (!at.contains(&place.start), at.len())),
                     });
                     let Some((_, ids)) = closest else { return Err(fault.said.into()) };
                     broken.extend(ids);
@@ -126,6 +127,13 @@ struct Fault {
     said: String,
     /// What it points at, the nearest to the cause first.
     places: Vec<(String, Range<usize>)>,
+}
+
+impl Fault {
+    /// Whether a `match` is not exhaustive.
+    fn lacks_an_arm(&self) -> bool {
+        self.said.starts_with("error[E0004]")
+    }
 }
 
 /// The test program, or where the errors are.

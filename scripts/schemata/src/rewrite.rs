@@ -147,12 +147,18 @@ impl<'a> Finder<'a> {
             let found = self.at("FnValue", first.span().start());
             if !found.is_empty() {
                 let at = block.brace_token.span.open().byte_range().end;
-                let before = found
-                    .iter()
-                    .map(|(id, m)| {
-                        Piece::Of(*id, format!(" if crate::mutant({id}) {{ return {}; }}", m.replacement))
-                    })
-                    .collect();
+                let output = match &signature.output {
+                    syn::ReturnType::Type(_, output) => self.text(output.span()),
+                    syn::ReturnType::Default => "()",
+                };
+                let text = |id: &usize, value: &str| match output.contains("impl ") {
+                    true => format!(" if crate::mutant({id}) {{ return {value}; }}"),
+                    // With its type, for of all results that do not fit the function's the compiler names the first.
+                    false => {
+                        format!(" if crate::mutant({id}) {{ let value: {output} = {value}; return value; }}")
+                    }
+                };
+                let before = found.iter().map(|(id, m)| Piece::Of(*id, text(id, &m.replacement))).collect();
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 // Where nothing changes, but an error may be due to a result that is not of the type.
                 self.edits.push(Edit {
