@@ -69,6 +69,7 @@ fn looking_becomes_rarer_and_sees_to_the_health() {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| echo(&queue, Lane::Regular, 64, 64, 1));
             wait_for(|| fake.waiting() == [0]);
+            wait_for(|| fake.n_health_looks() > looks);
             let pauses = fake.n_pauses();
             wait_for(|| fake.n_pauses() > pauses + 50);
             fake.complete(0);
@@ -78,4 +79,16 @@ fn looking_becomes_rarer_and_sees_to_the_health() {
         assert!((fake.n_health_looks() - looks) as u128 <= slices, "looked more often than {slices} times");
     }
     assert_eq!(fake.longest_pause(), POLL_SLICE);
+}
+
+/// Who finds no slot says how many the device has kept, and counts none that others are using.
+#[test]
+fn slots_in_use_are_not_stuck() {
+    let (_, queue) = queue(Duration::from_millis(10));
+    lock(&queue.pool).free = 0;
+    let full = echo(&queue, Lane::Regular, 16, 16, 0).unwrap_err().to_string();
+    assert!(full.contains("(0 of 31 are stuck in the device)"), "{full}");
+    lock(&queue.pool).stuck = 1 << 31;
+    let full = echo(&queue, Lane::Regular, 16, 16, 0).unwrap_err().to_string();
+    assert!(full.contains("(0 of 31 are stuck in the device)"), "{full}");
 }
