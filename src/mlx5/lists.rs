@@ -38,7 +38,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         FlowTableNicCap FlowTablePropLayout
         CmdHcaCap
         CmdHcaCap2
-        DeviceMemCap
+        DeviceMemCap QosCap
         RoceCap AtomicCaps OdpCap OdpPerTransportServiceCap
         AllocPdIn AllocPdOut DeallocPdIn DeallocPdOut AllocUarIn AllocUarOut DeallocUarIn
         DeallocUarOut AllocTransportDomainIn AllocTransportDomainOut DeallocTransportDomainIn
@@ -96,7 +96,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         CreateRmpIn CreateRmpOut QueryRmpIn QueryRmpOut DestroyRmpIn DestroyRmpOut CreateXrcSrqIn
         CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut ArmXrcSrqIn
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
-        AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut
+        AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut ModifyMemicIn ModifyMemicOut
+        SetPpRateLimitContext SetPpRateLimitIn SetPpRateLimitOut
         AttachToMcgIn AttachToMcgOut DetachFromMcgIn DetachFromMcgOut
         MadIfcIn MadIfcOut
         QueryVportCounterIn QueryVportCounterOut TrafficCounter QueryVnicEnvIn QueryVnicEnvOut
@@ -123,6 +124,7 @@ pub fn enums() -> &'static [EnumTable] {
         QueryPagesOpMod ManagePagesOpMod
         AccessRegOpMod RegisterId PaosStatus PpcntGroup
         VportState VportAdminState
+        ModifyMemicOpMod MemicOperation
         ModifyCqOpMod CqFieldSelect CqResizeSelect QpOptParam
         WqType FlowDestination FlowAction FlowTableType
     ]
@@ -165,7 +167,8 @@ pub fn commands() -> &'static [CommandDesc] {
         CreateSqIn ModifySqIn QuerySqIn DestroySqIn
         CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
         ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
-        AllocMemicIn DeallocMemicIn
+        AllocMemicIn DeallocMemicIn ModifyMemicIn
+        SetPpRateLimitIn
         AttachToMcgIn DetachFromMcgIn
         MadIfcIn
         QueryVportCounterIn QueryVnicEnvIn

@@ -5,7 +5,7 @@ use super::{
     Function,
     blue_flame::{BlueFlame, N_BUFFERS},
     dispatch::{Input, Output, done, out},
-    memic::MEMIC,
+    memic::OPERATIONS,
     pages::Cost,
     refusal::Refusal,
     table::Table,
@@ -25,7 +25,7 @@ use mlx5_direct::mlx5::{
 /// First UAR page: those before it hold the init segment and the MSI-X table.
 pub(crate) const FIRST_UAR: u32 = 8;
 /// Number of UAR pages.
-pub(crate) const N_UARS: u32 = (MEMIC.start / PAGE_BYTES) as u32 - FIRST_UAR;
+pub(crate) const N_UARS: u32 = (OPERATIONS.start / PAGE_BYTES) as u32 - FIRST_UAR;
 
 /// An object that others refer to.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 use super::{
     Function,
     dispatch::{Input, Output, done},
-    memic,
+    memic, rate,
     refusal::Refusal,
 };
 use crate::config::{LinkType, ModelConfig};
@@ -152,7 +152,9 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_roce(ethernet)
         .with_umem_uid_0(true)
         .with_log_max_umem(LOG_MAX_UMEM)
+        .with_log_max_uctx(LOG_MAX_UCTX)
         .with_device_memory(true)
+        .with_qos(true)
         .with_eth_net_offloads(ethernet)
         .with_eth_virt(ethernet)
         .with_nic_flow_table(true)
@@ -248,6 +250,7 @@ impl Capabilities {
         for (group, (desc, bytes)) in [
             (CapType::GENERAL, bytes(&general(config.blue_flame, config.link))),
             (CapType::DEV_MEM, bytes(&memic::capabilities())),
+            (CapType::QOS, bytes(&rate::capabilities())),
             (CapType::ROCE, bytes(&roce())),
             (CapType::ATOMIC, bytes(&atomic())),
             (CapType::ETHERNET_OFFLOADS, bytes(&ethernet())),

@@ -8,10 +8,14 @@ use mlx5_direct::mlx5::{
     commands,
     layout::{Desc, Kind, Layout},
 };
+use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Owner of objects that every process may name: Linux's completion EQs (`MLX5_SHARED_RESOURCE_UID`).
 const SHARED_UID: u16 = 0xffff;
+
+/// Where a command has its `uid`.
+const UID_BYTES: Range<usize> = 2..4;
 
 /// A delivered command.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +182,8 @@ table! {
     DESTROY_XRC_SRQ Initialised destroy_xrc_srq,
     ALLOC_MEMIC Initialised alloc_memic,
     DEALLOC_MEMIC Initialised dealloc_memic,
+    MODIFY_MEMIC Initialised modify_memic,
+    SET_PP_RATE_LIMIT Initialised set_pp_rate_limit,
     ATTACH_TO_MCG Initialised attach_to_mcg,
     DETACH_FROM_MCG Initialised detach_from_mcg,
     MAD_IFC Initialised mad_ifc,
@@ -203,7 +209,10 @@ pub(crate) fn of_command(violation: Violation, opcode: CmdOpcode, input: &[u8]) 
 /// Whether reserved bits of the input are zero.
 fn check_reserved(function: &mut Function, opcode: CmdOpcode, input: &Input<'_>) {
     let Some(command) = commands().iter().find(|command| command.opcode == opcode) else { return };
-    if let Some((place, bit)) = reserved_bit(command.input, input.bytes) {
+    // What a user process sends has its `uid`, also where the command's own structure does not name that.
+    let mut bytes = input.bytes.to_vec();
+    bytes.get_mut(UID_BYTES).into_iter().for_each(|uid| uid.fill(0));
+    if let Some((place, bit)) = reserved_bit(command.input, &bytes) {
         let detail =
             format!("{opcode}: {place}: bit {} of the dword at +0x{:x}", 31 - bit % 32, bit / 32 * 4);
         function.violate(of_command(Violation::new(Rule::CommandReserved, detail), opcode, input.bytes));

@@ -32,6 +32,7 @@ mod ppcnt;
 mod qp;
 mod qp_modify;
 mod qp_record;
+mod rate;
 mod receive;
 mod receive_frame;
 pub mod refusal;
@@ -144,6 +145,7 @@ pub(crate) struct Function {
     cq_timers: BTreeMap<u32, u64>,
     multicast: multicast::Multicast,
     memic_pieces: memic::Pieces,
+    rates: rate::Rates,
     /// QPs with something to do.
     ready: BTreeSet<u32>,
     /// Doorbell registers are plain memory and looked at.
@@ -215,6 +217,7 @@ impl Function {
             cq_timers: BTreeMap::new(),
             multicast: multicast::Multicast::default(),
             memic_pieces: memic::Pieces::default(),
+            rates: rate::Rates::default(),
             ready: BTreeSet::new(),
             watching: false,
             watching_init_segment: false,
@@ -244,6 +247,7 @@ impl Function {
         self.steering = flow::Steering::new();
         self.multicast = multicast::Multicast::default();
         self.memic_pieces = memic::Pieces::default();
+        self.rates = rate::Rates::default();
         self.tirs.clear();
         self.tiss.clear();
         self.rqts.clear();
@@ -313,7 +317,9 @@ impl Function {
     pub(crate) fn bar_read(&mut self, offset: u64, into: &mut [u8]) {
         if self.reachable() {
             self.tick_init_segment();
-            self.bar.read(offset, into);
+            if !self.memic_load(offset, into) {
+                self.bar.read(offset, into);
+            }
         } else {
             into.fill(0xff);
         }

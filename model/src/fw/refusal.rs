@@ -92,6 +92,11 @@ refusals! {
     MEMIC_SIZE = 0x4d00f9 BAD_PARAM_ERR "the size is not a multiple of 64 bytes, or 0",
     MEMIC_ALIGNMENT = 0x4d00fa BAD_PARAM_ERR "the alignment is above the capability",
     MEMIC_FULL = 0x4d00fb NO_RES_ERR "the range has no room for the piece",
+    RATE_INDEX = 0x4d0113 BAD_PARAM_ERR "the number of the rate is 0, or not below the table's size",
+    RATE = 0x4d0114 BAD_PARAM_ERR "the rate is outside the capability's, or in a unit that the model has not",
+    MEMIC_OPERATION = 0x4d0110 BAD_PARAM_ERR "the operation is not one of memic_operations",
+    MEMIC_OPERATION_STATE = 0x4d0111 BAD_RES_STATE_ERR "the piece has an address for this operation already, or has none",
+    MEMIC_OPERATIONS_LEFT = 0x4d0112 BAD_RES_STATE_ERR "the piece still has an address for an operation",
     MKEY_MEMIC = 0x4d00fc BAD_PARAM_ERR "the mkey's range is not inside a piece of MEMIC",
 
     SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UC, XRC, UD, QP0, QP1 and REG_UMR queue pairs only",

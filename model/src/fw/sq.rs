@@ -27,6 +27,9 @@ use mlx5_direct::{
 /// First SQ number. SQs, RQs and QPs have numbers of one space, each a part of it.
 pub(crate) const FIRST_SQN: u32 = 0x40_0000;
 
+/// In `modify_bitmask`: the queue's rate.
+const SELECT_RATE: u64 = 1;
+
 /// A send queue.
 #[derive(Debug)]
 pub(crate) struct Sq {
@@ -77,6 +80,7 @@ impl Function {
         if context.tis_lst_sz() > 1 {
             return Err(Refusal::SQ_TIS);
         }
+        self.rates.check(context.packet_pacing_rate_limit_index())?;
         let buffer = wq_buffer(&self.dma, &wq, list)?;
         self.check_record(wq.dbr_addr())?;
         if !self.uars.contains(wq.uar_page().get()) {
@@ -120,6 +124,9 @@ impl Function {
     pub(super) fn modify_sq(&mut self, input: &Input<'_>) -> Output {
         let input: ModifySqIn = input.get()?;
         let number = input.sqn();
+        let new_rate = (input.modify_bitmask() & SELECT_RATE != 0)
+            .then(|| input.ctx().packet_pacing_rate_limit_index());
+        self.rates.check(new_rate.unwrap_or(0))?;
         let sq = self.sqs.get_mut(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         if WqState::from_wire(input.sq_state()) != Some(sq.state) {
             return Err(Refusal::WQ_STATE);
@@ -127,6 +134,9 @@ impl Function {
         let to = WqState::from_wire(input.ctx().state()).ok_or(Refusal::WQ_STATE)?;
         sq.state.to(to)?;
         sq.state = to;
+        if let Some(index) = new_rate {
+            sq.context.set_packet_pacing_rate_limit_index(index);
+        }
         match to {
             WqState::Reset => (sq.producer, sq.consumer) = (0, 0),
             WqState::Ready => {}

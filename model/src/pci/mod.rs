@@ -16,7 +16,7 @@ pub use mappings::Mappings;
 
 use crate::{
     config::{Bar, Drive},
-    fw::{alloc::FIRST_UAR, memic::MEMIC},
+    fw::{alloc::FIRST_UAR, memic::OPERATIONS},
     mem::{DmaMap, IOVA_RANGES, MapError},
     model::{Card, Engine},
 };
@@ -38,7 +38,7 @@ use std::{
 };
 
 /// Bytes of BAR0 that are UAR pages: doorbell registers.
-pub const UAR_PAGES: Range<u64> = FIRST_UAR as u64 * PAGE_BYTES..MEMIC.start;
+pub const UAR_PAGES: Range<u64> = FIRST_UAR as u64 * PAGE_BYTES..OPERATIONS.start;
 
 /// UAR pages that a program may map as plain memory, which the model looks at: stores to them are announced by nobody.
 pub const fn plain_pages(bar: Bar) -> Range<u64> {

@@ -138,3 +138,37 @@ fn what_is_not_there_is_refused() {
     assert_eq!(rig.run(odd).syndrome(), Refusal::PAS_ALIGNMENT.syndrome);
     assert_eq!(rules(&rig), [Rule::PageList]);
 }
+
+/// Commands whose structure names no `uid` have one all the same when a user process sends them.
+#[test]
+fn a_process_asks_in_its_own_name() {
+    let mut rig = Rig::new("drive=step");
+    rig.bring_up();
+    let caps = rig.exec(&Raw::cmd(0x100, 16).set(4, 15, 0, 1), 4112).ok();
+    assert_ne!(caps.dword(0x10 + 0x8c) >> 24 & 0x1f, 0, "log_max_uctx");
+    let uid = rig.run(Raw::cmd(0xa04, 64)).ok().dword(8) & 0xffff;
+    let query = Raw::cmd(0x100, 16).set(4, 15, 0, 1);
+    rig.exec(&query.clone().set(0, 15, 0, uid), 4112).ok();
+    rig.run(Raw::cmd(0xa06, 16).set(8, 15, 0, uid)).ok();
+    assert_eq!(rig.exec(&query.set(0, 15, 0, uid), 4112).syndrome(), Refusal::UID.syndrome);
+    rig.model.assert_clean();
+}
+
+/// SET_PP_RATE_LIMIT: rates are set, taken back and refused outside of what the capabilities say.
+#[test]
+fn rates_are_kept_by_number() {
+    let mut rig = Rig::new("drive=step");
+    rig.bring_up();
+    let caps = rig.exec(&Raw::cmd(0x100, 16).set(4, 15, 0, 0x0c << 1 | 1), 4112).ok();
+    assert_eq!(caps.dword(0x10) >> 31, 1, "packet_pacing");
+    let (max, min, size) = (caps.dword(0x18), caps.dword(0x1c), caps.dword(0x20) & 0xffff);
+    let rate = |index: u32, kbit: u32| {
+        rig.run(Raw::cmd(0x780, 64).set(8, 15, 0, index).set(0x10, 31, 0, kbit)).syndrome()
+    };
+    assert_eq!([rate(1, min), rate(size - 1, max), rate(1, 0), rate(1, 0)], [0; 4]);
+    assert_eq!([rate(0, min), rate(size, min)], [Refusal::RATE_INDEX.syndrome; 2]);
+    assert_eq!(rate(1, max + 1), Refusal::RATE.syndrome);
+    let in_packets = Raw::cmd(0x780, 64).set(8, 15, 0, 1).set(0x10, 31, 0, min).set(0x18, 19, 16, 1);
+    assert_eq!(rig.run(in_packets).syndrome(), Refusal::RATE.syndrome);
+    rig.model.assert_clean();
+}

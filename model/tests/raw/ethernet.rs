@@ -5,7 +5,7 @@ use super::{
     rig::Raw,
     rules,
 };
-use mlx5_model::Rule;
+use mlx5_model::{Rule, fw::Refusal};
 
 /// Bits of the CQE's layer 2 to 4 byte.
 const ALL_OK: u8 = 7;
@@ -311,4 +311,16 @@ fn a_large_send_without_a_segment_size_is_a_violation() {
     let icmp = near.to(&far, &ipv4(1, &[8, 0, 0, 0]));
     near.try_large(&icmp, &[1; 100], 50);
     assert_eq!(rules(&near.rig), [Rule::LsoSegments], "no transport's header to continue");
+}
+
+/// A send queue goes on at a rate that SET_PP_RATE_LIMIT made, and at no other.
+#[test]
+fn a_send_queue_names_a_rate() {
+    let (near, _far) = cable();
+    near.rig.run(Raw::cmd(0x780, 64).set(8, 15, 0, 5).set(0x10, 31, 0, 1000)).ok();
+    assert_eq!((near.set_rate(5), near.rate()), (0, 5));
+    assert_eq!(near.set_rate(4), Refusal::NO_SUCH_OBJECT.syndrome);
+    assert_eq!(rules(&near.rig), [Rule::ObjectExists]);
+    assert_eq!((near.rate(), near.set_rate(0), near.rate()), (5, 0, 0));
+    near.rig.model.assert_clean();
 }

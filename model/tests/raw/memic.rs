@@ -1,7 +1,7 @@
 //! Memory on the device: pieces of it, and keys that reach them.
 
 use crate::{
-    rig::{Raw, Rig},
+    rig::{Answer, Raw, Rig},
     rules,
 };
 use mlx5_model::{Rule, fw::Refusal};
@@ -86,5 +86,66 @@ fn pieces_and_keys_are_refused_outside() {
     assert_eq!(rules(&rig), [Rule::ObjectExists]);
     rig.run(dealloc(len_bytes)).ok();
     assert_eq!(syndrome(key(pd, start, 64)), Refusal::MKEY_MEMIC.syndrome);
+    rig.model.assert_clean();
+}
+
+/// MODIFY_MEMIC: gives a piece an address for an operation (`op_mod` 0), or takes it away (1).
+fn modify(rig: &Rig, op_mod: u32, operation: u32, at: u64) -> Answer {
+    let input = Raw::cmd(0x207, 64).set(4, 15, 0, op_mod).set(0x0c, 7, 0, operation).set64(0x10, at);
+    rig.exec(&input, 64)
+}
+
+/// The address that it gave.
+fn operation(rig: &Rig, operation: u32, at: u64) -> u64 {
+    let answer = modify(rig, 0, operation, at).ok();
+    u64::from(answer.dword(0x10)) << 32 | u64::from(answer.dword(0x14))
+}
+
+#[test]
+fn accesses_to_second_addresses_are_operations() {
+    let mut rig = Rig::new("drive=step");
+    rig.bring_up();
+    let (start, len_bytes) = range(&rig);
+    let caps = rig.exec(&Raw::cmd(0x100, 16).set(4, 15, 0, 0x0f << 1 | 1), 4112).ok();
+    assert_eq!((caps.bytes[0x14], caps.bytes[0x16], caps.dword(0x50)), (1, 1, 3), "widths, and operations");
+    rig.run(alloc(start + 0x1000, 0x1000, 128)).ok();
+    let at = start + 0x1000;
+    let (increment, test_and_set) = (operation(&rig, 0, at), operation(&rig, 1, at));
+    assert!(increment + 128 <= start && test_and_set + 128 <= start, "they are not in MEMIC");
+    let load = |at: u64| {
+        let mut byte = [0];
+        rig.function.bar_read(at, &mut byte);
+        byte[0]
+    };
+
+    rig.function.bar_write(at, &[0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80]);
+    rig.function.bar_write(increment + 2, &[0x0f]);
+    rig.function.bar_write(increment + 7, &[0x85]);
+    assert_eq!([load(at + 1), load(at + 2), load(at + 7)], [0x20, 0x3f, 0x05], "no carry");
+    assert_eq!(load(test_and_set + 2), 0x3f);
+    assert_eq!([load(at + 1), load(at + 2), load(at + 3)], [0x20, 0xff, 0x40]);
+    // No operation: another width, a load from INCREMENT, a store to TEST_AND_SET, behind the piece.
+    rig.function.bar_write(increment, &[1, 1]);
+    rig.function.bar_write(test_and_set, &[1]);
+    rig.function.bar_write(increment + 128, &[1]);
+    let mut two = [0; 2];
+    rig.function.bar_read(test_and_set, &mut two);
+    assert_eq!((two, load(increment), load(test_and_set + 128)), ([0xff; 2], 0xff, 0xff));
+    assert_eq!([load(at), load(at + 1), load(at + 128)], [0x10, 0x20, 0]);
+
+    assert_eq!(modify(&rig, 0, 1, at).syndrome(), Refusal::MEMIC_OPERATION_STATE.syndrome);
+    assert_eq!(modify(&rig, 0, 2, at).syndrome(), Refusal::MEMIC_OPERATION.syndrome);
+    assert_eq!(modify(&rig, 2, 1, at).syndrome(), Refusal::BAD_OP_MOD.syndrome);
+    assert_eq!(modify(&rig, 0, 0, at + 64).syndrome(), Refusal::NO_SUCH_OBJECT.syndrome);
+    assert_eq!(rules(&rig), [Rule::ObjectExists]);
+    let dealloc = Raw::cmd(0x206, 32).set64(0x10, at).set(0x18, 31, 0, 128);
+    modify(&rig, 1, 0, at).ok();
+    assert_eq!(modify(&rig, 1, 0, at).syndrome(), Refusal::MEMIC_OPERATION_STATE.syndrome);
+    rig.function.bar_write(increment, &[1]);
+    assert_eq!(load(at), 0x10, "the address is nobody's now");
+    assert_eq!(rig.run(dealloc.clone()).syndrome(), Refusal::MEMIC_OPERATIONS_LEFT.syndrome);
+    modify(&rig, 1, 1, at).ok();
+    rig.run(dealloc).ok();
+    rig.run(alloc(start, len_bytes, len_bytes)).ok();
     rig.model.assert_clean();
 }

@@ -120,6 +120,18 @@ impl Port {
         Queue { number, memory, record, pi: 0 }
     }
 
+    /// Has the send queue go on at a rate: the syndrome.
+    pub(crate) fn set_rate(&self, index: u32) -> u32 {
+        let input = Raw::cmd(0x905, 272).set(8, 31, 28, 1).set(8, 23, 0, self.sq.number).set64(0x10, 1);
+        self.rig.run(input.set(0x20, 23, 20, 1).set(0x3c, 15, 0, index)).syndrome()
+    }
+
+    /// What QUERY_SQ says is the send queue's rate.
+    pub(crate) fn rate(&self) -> u32 {
+        let query = Raw::cmd(0x907, 16).set(8, 23, 0, self.sq.number);
+        self.rig.exec(&query, 272).ok().dword(0x20 + 0x1c) & 0xffff
+    }
+
     /// A further receive queue.
     pub(crate) fn add_rq(&mut self) -> u32 {
         let queue = self.create_rq(Self::FIRST_USER_INDEX + 1 + self.more_rqs.len() as u32);

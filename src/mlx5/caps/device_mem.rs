@@ -7,8 +7,12 @@ layout! {
     pub struct DeviceMemCap, 256, "device_mem_cap" {
         /// MEMIC: memory for applications.
         0x00 [31:31] memic: bool,
+        /// Widths that the operation INCREMENT takes: 1, 2, 4 … bytes, a bit each.
+        0x04 [31:24] increment_size_sup: u8,
         /// Smallest piece, log2 of bytes.
         0x04 [20:16] log_min_memic_alloc_size: u8,
+        /// Widths that the operation TEST_AND_SET takes, likewise.
+        0x04 [15:8] test_and_set_size_sup: u8,
         /// Largest alignment that may be asked for: 64 bytes shifted left by this.
         0x04 [7:0] log_max_memic_addr_alignment: u8,
         /// Where MEMIC begins in BAR0.

@@ -5,6 +5,7 @@ mod eth;
 mod flow;
 mod general;
 mod general_2;
+mod qos;
 mod transport;
 
 pub use device_mem::DeviceMemCap;
@@ -12,4 +13,5 @@ pub use eth::PerProtocolNetworkingOffloadCaps;
 pub use flow::{FlowTableNicCap, FlowTablePropLayout};
 pub use general::CmdHcaCap;
 pub use general_2::CmdHcaCap2;
+pub use qos::QosCap;
 pub use transport::{AtomicCaps, OdpCap, OdpPerTransportServiceCap, RoceCap};
