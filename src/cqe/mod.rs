@@ -9,12 +9,14 @@ mod error;
 mod ethernet;
 mod requester;
 mod responder;
+mod sig_err;
 
 pub use compressed::{CompressedTitleCqe, Cqe128, MiniCqe};
 pub use error::{CqeSyndrome, ErrorCqe};
 pub use ethernet::{CqeL3HdrType, CqeL4HdrType, EthernetCqe};
 pub use requester::RequesterCqe;
 pub use responder::{ResponderCqe, RoceL3};
+pub use sig_err::{SigErrCqe, SigErrDomain, SigErrSyndrome};
 
 use crate::mlx5::layout::{Desc, Layout, wire_enum};
 
@@ -74,6 +76,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         ResponderCqe::DESC,
         EthernetCqe::DESC,
         ErrorCqe::DESC,
+        SigErrCqe::DESC,
         CompressedTitleCqe::DESC,
         MiniCqe::DESC,
         Cqe128::DESC,
@@ -87,6 +90,8 @@ pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
         CqeOpcode::TABLE,
         CqeFormat::TABLE,
         CqeSyndrome::TABLE,
+        SigErrSyndrome::TABLE,
+        SigErrDomain::TABLE,
         CqeL3HdrType::TABLE,
         CqeL4HdrType::TABLE,
         RoceL3::TABLE,

@@ -31,7 +31,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         Cqc
         Eqc
         Mkc
-        Qpc
+        Qpc QpcExt
         RoceAddrLayout
         NicVportContext MacAddressLayout HcaVportContext Pkey
         PerProtocolNetworkingOffloadCaps
@@ -97,6 +97,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut ArmXrcSrqIn
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
         AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut ModifyMemicIn ModifyMemicOut
+        CreatePsvIn CreatePsvOut DestroyPsvIn DestroyPsvOut
         SetPpRateLimitContext SetPpRateLimitIn SetPpRateLimitOut
         AttachToMcgIn AttachToMcgOut DetachFromMcgIn DetachFromMcgOut
         MadIfcIn MadIfcOut
@@ -168,6 +169,7 @@ pub fn commands() -> &'static [CommandDesc] {
         CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
         ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
         AllocMemicIn DeallocMemicIn ModifyMemicIn
+        CreatePsvIn DestroyPsvIn
         SetPpRateLimitIn
         AttachToMcgIn DetachFromMcgIn
         MadIfcIn

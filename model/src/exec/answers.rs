@@ -5,7 +5,7 @@ use super::{
     config::QpConfig,
     counter::Counter,
     courier::right,
-    host::{Host, KeyFault, Need},
+    host::{Host, KeyFault, Need, Right, Ring},
     psn::{before, distance},
     requester::Requester,
     timers::{ack_timeout_ns, rnr_timer_ns},
@@ -164,7 +164,8 @@ impl Requester {
             return self.fatal(host, config, Failure::BAD_RESPONSE);
         }
         let data = result.as_ref().map_or(packet.payload, |bytes| &bytes[..]);
-        if scatter(host, config, &wqe.pieces, offset, data).is_err() {
+        let right = Right { queue: Ring::Send, ..right(config, 0, Need::LocalWrite) };
+        if scatter(host, &right, &wqe.pieces, offset, data).is_err() {
             return self.fatal(host, config, Failure::SEND_PROTECTION);
         }
         if let Some(head) = self.pending.front_mut() {
@@ -260,18 +261,16 @@ impl Requester {
     }
 }
 
-/// Writes `data` to `offset` in the memory that `pieces` name.
+/// Writes `data` to `offset` in the memory that `pieces` name; their keys go into `right`.
 pub(super) fn scatter(
     host: &mut dyn Host,
-    config: &QpConfig,
+    right: &Right,
     pieces: &[Piece],
     offset: u64,
     data: &[u8],
 ) -> Result<(), KeyFault> {
     for_each_part(pieces, offset, data.len() as u64, |part, range| match part {
-        Piece::Memory { lkey, addr, .. } => {
-            host.write(&right(config, lkey, Need::LocalWrite), addr, &data[range])
-        }
+        Piece::Memory { lkey, addr, .. } => host.write(&Right { key: lkey, ..*right }, addr, &data[range]),
         Piece::Inline { .. } => Ok(()),
     })
 }

@@ -160,6 +160,10 @@ pub struct QpConfig {
     pub remote_write: bool,
     /// `rae`.
     pub remote_atomic: bool,
+    /// `drain_sigerr`: the send queue is drained when data do not fit their signature.
+    pub drain_sigerr: bool,
+    /// `qpc_ext.mmo`: it may copy memory.
+    pub mmo: bool,
 }
 
 impl Default for QpConfig {
@@ -194,6 +198,8 @@ impl Default for QpConfig {
             remote_read: false,
             remote_write: false,
             remote_atomic: false,
+            drain_sigerr: false,
+            mmo: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     config::QpConfig,
-    host::{Host, KeyFault, Right, RoceKind, Rule, Station},
+    host::{Host, KeyFault, Need, Right, Ring, RoceKind, Rule, Station},
 };
 use crate::wire::{
     Aeth, Bth, Ethernet, Headers, LinkHeader, Lrh, Network, Opcode,
@@ -122,6 +122,7 @@ impl Courier {
 }
 
 /// In whose name a QP touches memory.
-pub(super) const fn right(config: &QpConfig, key: u32, need: super::host::Need) -> Right {
-    Right { key, pd: config.pd, qpn: config.qpn, need }
+pub(super) const fn right(config: &QpConfig, key: u32, need: Need) -> Right {
+    let queue = if matches!(need, Need::LocalRead) { Ring::Send } else { Ring::Receive };
+    Right { key, pd: config.pd, qpn: config.qpn, need, queue }
 }

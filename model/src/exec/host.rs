@@ -9,7 +9,10 @@ use super::{
     umr::{UmrFault, UmrRequest},
 };
 use core::fmt;
-use mlx5_direct::mlx5::ids::{Cqn, Pdn, Qpn};
+use mlx5_direct::{
+    mlx5::ids::{Cqn, Pdn, Qpn},
+    wqe::SetPsvSeg,
+};
 
 /// Which of a QP's two rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct Right {
     pub qpn: Qpn,
     /// The permission needed.
     pub need: Need,
+    /// The queue whose request it is, or which answers a peer's.
+    pub queue: Ring,
 }
 
 /// Why a key did not give access. The host that refuses knows the numbers, and reports them itself.
@@ -298,6 +303,14 @@ pub trait Host {
     /// # Errors
     /// The key is not one this QP may invalidate.
     fn invalidate(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault>;
+
+    /// Sets what a signature begins with. Returns whether the protection domain has the value that `segment` names.
+    fn set_psv(&mut self, pd: Pdn, segment: &SetPsvSeg) -> bool;
+
+    /// Whether data of a QP did not fit their signature since this was last asked.
+    fn take_signature_failure(&mut self, _: Qpn) -> bool {
+        false
+    }
 
     /// Changes a memory key as a UMR WQE says, wholly or not at all.
     ///

@@ -27,6 +27,7 @@ mod counter;
 mod courier;
 mod engine;
 pub mod host;
+mod local;
 mod progress;
 mod psn;
 mod rc;
@@ -48,6 +49,7 @@ pub use host::{
     Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedWqe, SourceAddress, Station,
     Wake,
 };
+pub use local::LOG_MAX_COPY_BYTES;
 pub use progress::QpProgress;
 pub use rc::RcQp;
 pub use uc::UcQp;

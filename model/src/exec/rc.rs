@@ -58,7 +58,7 @@ impl RcQp {
             QpState::Rst => *self = Self::new(config),
             QpState::Rtr if from != QpState::Rtr => self.responder.start(&self.config),
             QpState::Rts if from == QpState::Rtr => self.requester.start(&self.config),
-            QpState::Sqd if from != QpState::Sqd => self.drained_reported = false,
+            QpState::Sqd if from != QpState::Sqd => self.drain(),
             QpState::Err => {
                 self.state = from;
                 self.responder.replies.abandon_data();
@@ -118,6 +118,7 @@ impl RcQp {
                 }
                 _ => false,
             };
+            self.drain_after_signature(host);
             self.report_drained(host);
             if !replied && !sent {
                 return false;
@@ -176,6 +177,21 @@ impl RcQp {
     fn flush(&mut self, host: &mut dyn Host) {
         self.requester.flush(host, &self.config);
         self.responder.flush(host, &self.config);
+    }
+
+    /// What was posted behind a request whose data do not fit their signature waits for software.
+    fn drain_after_signature(&mut self, host: &mut dyn Host) {
+        let failed = self.config.drain_sigerr && host.take_signature_failure(self.config.qpn);
+        if failed && self.state == QpState::Rts {
+            self.state = QpState::Sqd;
+            self.drain();
+        }
+    }
+
+    /// No WQE is started any more, and software will be told when those that were are done.
+    fn drain(&mut self) {
+        self.requester.unstage();
+        self.drained_reported = false;
     }
 
     fn report_drained(&mut self, host: &mut dyn Host) {

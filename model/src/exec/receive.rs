@@ -4,7 +4,8 @@ use super::{
     answers::scatter,
     completion::{self, Failure},
     config::{QpConfig, QpState, SharedQueue},
-    host::{Host, KeyFault, QpEvent, Ring, Rule, SharedWqe},
+    courier::right,
+    host::{Host, KeyFault, Need, QpEvent, Right, Ring, Rule, SharedWqe},
     wqe::{Broken, Piece, read_scatter_list},
 };
 use mlx5_direct::{
@@ -160,7 +161,8 @@ impl ReceiveQueue {
         offset: u64,
         data: &[u8],
     ) -> Result<(), KeyFault> {
-        scatter(host, &QpConfig { pd: taken.pd, ..*config }, &self.pieces, offset, data)
+        let right = Right { pd: taken.pd, ..right(config, 0, Need::LocalWrite) };
+        scatter(host, &right, &self.pieces, offset, data)
     }
 
     /// Completes all receive WQEs of the QP's own queue as flushed, in order. Those of a shared queue stay,

@@ -64,6 +64,14 @@ impl Requester {
         self.rnr_retries_left = config.rnr_retry;
     }
 
+    /// Goes back to the first WQE not started: software may have replaced what it posted.
+    pub(super) fn unstage(&mut self) {
+        if let Some(request) = self.staged.take() {
+            self.fetch = request.wqe.index;
+            self.spare.push(request);
+        }
+    }
+
     /// Takes the doorbell's counter, in a state in which there may be one.
     pub(super) fn doorbell(&mut self, host: &mut dyn Host, config: &QpConfig, state: QpState, counter: u16) {
         if matches!(state, QpState::Rst | QpState::Init | QpState::Rtr) {
@@ -132,8 +140,8 @@ impl Requester {
             self.staged = Some(request);
             return false;
         }
-        if let (Some(umr), None) = (&request.wqe.umr, request.failed) {
-            request.failed = umr.execute(host, config, request.wqe.imm).err();
+        if let (Some(local), None) = (&request.wqe.local, request.failed) {
+            request.failed = local.execute(host, config, request.wqe.index, request.wqe.imm).err();
         }
         request.first_psn = self.next_psn;
         self.next_psn = self.next_psn.plus(request.n_psns);
@@ -172,7 +180,8 @@ impl Requester {
         }
         request.n_psns = match request.wqe.opcode() {
             _ if request.failed.is_some() => 0,
-            SendOpcode::NOP | SendOpcode::UMR => 0,
+            SendOpcode::NOP => 0,
+            _ if request.wqe.local.is_some() => 0,
             opcode if opcode.is_atomic() => 1,
             _ => n_packets(request.wqe.len_bytes, config.mtu_bytes),
         };

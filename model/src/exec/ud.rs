@@ -140,8 +140,10 @@ impl UdQp {
         self.requester.fetch = self.requester.fetch.wrapping_add(wqe.n_wqebbs);
         let sent = read.and_then(|()| match wqe.opcode() {
             SendOpcode::NOP => Ok(()),
-            SendOpcode::UMR => wqe.umr.iter().try_for_each(|umr| umr.execute(host, &self.config, wqe.imm)),
-            _ => self.send(host, &wqe),
+            _ => match &wqe.local {
+                Some(local) => local.execute(host, &self.config, wqe.index, wqe.imm),
+                None => self.send(host, &wqe),
+            },
         });
         match sent {
             Ok(()) => self.requester.complete(host, &self.config, &wqe),

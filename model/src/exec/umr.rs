@@ -29,6 +29,8 @@ pub struct UmrRequest<'a> {
     pub context: Mkc,
     /// New translation entries.
     pub list: UmrList<'a>,
+    /// What data that pass through the key have done to them: `bsf_octowords` of it, or nothing new.
+    pub bsf: &'a [u8],
 }
 
 /// Where the translation entries of a UMR are.
@@ -50,7 +52,7 @@ pub enum UmrList<'a> {
 /// Why a UMR changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UmrFault {
-    /// The WQE asks for what no key can do; reported as a broken rule.
+    /// The WQE asks for what no key can do, or the device has not. The host says which, and reports broken rules.
     Malformed,
     /// The key does not exist, is not one that this QP may change, or not in the state asked for.
     Key,
@@ -74,6 +76,7 @@ pub(super) struct UmrWqe {
     ctrl: UmrCtrlSeg,
     context: Mkc,
     inline: Vec<u8>,
+    bsf: Vec<u8>,
     data: Option<DataSeg>,
 }
 
@@ -89,6 +92,10 @@ impl UmrWqe {
         let at = at + Mkc::DESC.size_bytes;
         let mut wqe = Self { ctrl, context, ..Self::default() };
         let len_bytes = usize::from(ctrl.klm_octowords()) * OCTOWORD_BYTES;
+        let bsf_bytes = match ctrl.translation_offset_en() {
+            true => 0,
+            false => usize::from(ctrl.translation_offset_or_bsf_octowords()) * OCTOWORD_BYTES,
+        };
         if ctrl.inline() {
             let Some(list) = bytes.get(at..at + len_bytes) else {
                 let text = format!(
@@ -99,6 +106,16 @@ impl UmrWqe {
                 return Err((Rule::DsTooSmall, text));
             };
             wqe.inline = list.to_vec();
+            let Some(bsf) = bytes.get(at + len_bytes..at + len_bytes + bsf_bytes) else {
+                let text =
+                    format!("{bsf_bytes} bytes of BSF behind the list: ds = {}", bytes.len() / SEGMENT_BYTES);
+                return Err((Rule::DsTooSmall, text));
+            };
+            wqe.bsf = bsf.to_vec();
+        } else if bsf_bytes > 0 {
+            let text =
+                format!("bsf_octowords {}, and the list is not in the WQE", bsf_bytes / OCTOWORD_BYTES);
+            return Err((Rule::UmrList, text));
         } else if len_bytes > 0 {
             need::<SEGMENT_BYTES>(bytes, at, "data")?;
             let data = DataSeg::from_bytes(segment(bytes, at));
@@ -120,6 +137,6 @@ impl UmrWqe {
         });
         let pd = (config.service != Service::Registration).then_some(config.pd);
         let (qpn, ctrl, context) = (config.qpn, self.ctrl, self.context);
-        host.umr(&UmrRequest { qpn, pd, mkey, ctrl, context, list }).map_err(Failure::from)
+        host.umr(&UmrRequest { qpn, pd, mkey, ctrl, context, list, bsf: &self.bsf }).map_err(Failure::from)
     }
 }

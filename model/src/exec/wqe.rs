@@ -1,6 +1,10 @@
 //! Reading WQEs as a device does: segment by segment, trusting nothing.
 
-use super::{config::Service, host::Rule, umr::UmrWqe};
+use super::{
+    config::Service,
+    host::Rule,
+    local::{LocalWqe, OPMOD_COPY},
+};
 use mlx5_direct::{
     mlx5::{ids::Qpn, layout::Layout},
     wqe::{
@@ -82,7 +86,8 @@ pub(super) struct SendWqe {
     pub(super) pieces: Vec<Piece>,
     pub(super) inline: Vec<u8>,
     pub(super) len_bytes: u64,
-    pub(super) umr: Option<UmrWqe>,
+    /// Of a request that sends nothing: what it asks for.
+    pub(super) local: Option<LocalWqe>,
 }
 
 impl SendWqe {
@@ -112,7 +117,7 @@ impl SendWqe {
         self.solicited = ctrl.se();
         self.imm = ctrl.imm();
         self.len_bytes = 0;
-        self.umr = None;
+        self.local = None;
     }
 
     /// Reads all segments of a WQE of `ds` · 16 bytes, whose control segment was read.
@@ -124,8 +129,8 @@ impl SendWqe {
         if opcode == SendOpcode::NOP {
             return Ok(());
         }
-        if opcode == SendOpcode::UMR {
-            self.umr = Some(UmrWqe::read(bytes)?);
+        self.local = LocalWqe::read(opcode, bytes)?;
+        if self.local.is_some() {
             return Ok(());
         }
         if service == Service::Datagram {
@@ -187,6 +192,8 @@ impl SendWqe {
                     | Op::ATOMIC_CS
                     | Op::ATOMIC_FA
                     | Op::UMR
+                    | Op::SET_PSV
+                    | Op::MMO
             ),
             Service::Unacknowledged => matches!(
                 ctrl.opcode(),
@@ -199,7 +206,8 @@ impl SendWqe {
             let text = format!("opcode 0x{:02x} is not one of a QP for {service:?}", self.opcode);
             return broken(Rule::WqeOpcode, text);
         }
-        if ctrl.opmod() != 0 {
+        let opmod = if ctrl.opcode() == Op::MMO { OPMOD_COPY } else { 0 };
+        if ctrl.opmod() != opmod {
             return broken(
                 Rule::WqeOpmod,
                 format!("opmod {} for opcode 0x{:02x}", ctrl.opmod(), self.opcode),

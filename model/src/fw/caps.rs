@@ -6,8 +6,10 @@ use super::{
     dispatch::{Input, Output, done},
     memic, rate,
     refusal::Refusal,
+    signature::BSF_BYTES,
 };
 use crate::config::{LinkType, ModelConfig};
+use crate::exec::LOG_MAX_COPY_BYTES;
 use mlx5_direct::mlx5::{
     caps::{
         AtomicCaps, CmdHcaCap, FlowTableNicCap, FlowTablePropLayout, PerProtocolNetworkingOffloadCaps,
@@ -173,6 +175,15 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_relaxed_ordering_read(true)
         .with_relaxed_ordering_read_umr(true)
         .with_umr_fence(2)
+        .with_sho(true)
+        .with_sigerr_cqe(true)
+        .with_sigerr_domain_and_sig_type(true)
+        .with_sig_crc32c(true)
+        .with_sig_block_4048(true)
+        .with_drain_sigerr(true)
+        .with_log_max_bsf_list_size((BSF_BYTES / 16).ilog2() as u8)
+        .with_dma_mmo_qp(true)
+        .with_log_dma_mmo_max_size(LOG_MAX_COPY_BYTES)
         .with_driver_version(true)
         .with_pcam_reg(true)
         .with_mcam_reg(true)

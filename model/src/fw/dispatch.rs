@@ -183,6 +183,8 @@ table! {
     ALLOC_MEMIC Initialised alloc_memic,
     DEALLOC_MEMIC Initialised dealloc_memic,
     MODIFY_MEMIC Initialised modify_memic,
+    CREATE_PSV Initialised create_psv,
+    DESTROY_PSV Initialised destroy_psv,
     SET_PP_RATE_LIMIT Initialised set_pp_rate_limit,
     ATTACH_TO_MCG Initialised attach_to_mcg,
     DETACH_FROM_MCG Initialised detach_from_mcg,

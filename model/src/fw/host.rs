@@ -16,7 +16,7 @@ use mlx5_direct::mlx5::{
     eqe::{EqeQpSrq, EventQueueType, EventType},
     ids::{Cqn, Pdn, Qpn},
 };
-use mlx5_direct::wqe::{CtrlSeg, SEGMENT_BYTES};
+use mlx5_direct::wqe::{CtrlSeg, SEGMENT_BYTES, SetPsvSeg};
 use std::fmt;
 
 /// The function while one of its engines runs.
@@ -168,17 +168,26 @@ impl Host for FunctionHost<'_> {
     }
 
     fn check(&mut self, right: &Right, addr: u64, len: u64) -> Result<(), KeyFault> {
-        let result = self.function.check_key(right, addr, len);
+        let result = match self.function.recipe(right.key) {
+            Some(recipe) => self.function.check_signed(right, recipe, addr, len),
+            None => self.function.check_key(right, addr, len),
+        };
         result.inspect_err(|fault| self.local_fault(right, addr, len, *fault))
     }
 
     fn read(&mut self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
-        let result = self.function.read_key(right, addr, into);
+        let result = match self.function.recipe(right.key) {
+            Some(recipe) => self.function.read_signed(right, recipe, addr, into),
+            None => self.function.read_key(right, addr, into),
+        };
         result.inspect_err(|fault| self.local_fault(right, addr, into.len() as u64, *fault))
     }
 
     fn write(&mut self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault> {
-        let result = self.function.write_key(right, addr, from);
+        let result = match self.function.recipe(right.key) {
+            Some(recipe) => self.function.write_signed(right, recipe, addr, from),
+            None => self.function.write_key(right, addr, from),
+        };
         result.inspect_err(|fault| self.local_fault(right, addr, from.len() as u64, *fault))
     }
 
@@ -188,12 +197,24 @@ impl Host for FunctionHost<'_> {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
-        let result = self.function.update_key(right, addr, update);
+        let result = match self.function.recipe(right.key) {
+            // Of 8 bytes no signature can be kept.
+            Some(_) => Err(KeyFault::Access),
+            None => self.function.update_key(right, addr, update),
+        };
         result.inspect_err(|fault| self.local_fault(right, addr, 8, *fault))
     }
 
     fn invalidate(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault> {
         self.function.invalidate_key(rkey, pd, qpn)
+    }
+
+    fn set_psv(&mut self, pd: Pdn, segment: &SetPsvSeg) -> bool {
+        self.function.set_psv(pd, segment)
+    }
+
+    fn take_signature_failure(&mut self, qpn: Qpn) -> bool {
+        self.function.qps.get_mut(qpn.get()).is_some_and(|qp| std::mem::take(&mut qp.signature_failed))
     }
 
     fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault> {

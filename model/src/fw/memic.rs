@@ -167,7 +167,8 @@ impl Function {
         if !OPERATIONS.contains(&offset) {
             return MEMIC.contains(&offset) && self.bar.memory().write(offset, bytes).is_ok();
         }
-        if let (Some((MemicOperation::INCREMENT, at)), [more]) = (self.memic_pieces.operation(offset), bytes) {
+        if let (Some((MemicOperation::INCREMENT, at)), [more]) = (self.memic_pieces.operation(offset), bytes)
+        {
             self.update_memic(at, |old| old.wrapping_add(*more));
         }
         true

@@ -9,6 +9,7 @@ use super::{
     dispatch::{Input, Output, done, out},
     pages::Cost,
     refusal::Refusal,
+    signature::Signing,
 };
 use crate::exec::KeyFault;
 use mlx5_direct::{
@@ -45,6 +46,7 @@ pub(crate) struct Mkey {
     extent: (u64, u64),
     /// How long it may become.
     n_octowords_max: u32,
+    pub(super) signing: Signing,
     cost: Cost,
 }
 
@@ -74,7 +76,8 @@ impl Mkey {
         // Translations are kept in units of 64 bytes: Linux gives a key for 4 pages a list of 8.
         let n_octowords_max = n_octowords_max.max(octowords.len() as u32).next_multiple_of(4);
         let cost = Cost::mkey(2 * n_octowords_max as usize);
-        let mut mkey = Self { context, octowords, extent: (1, 0), n_octowords_max, cost };
+        let mut mkey =
+            Self { context, octowords, extent: (1, 0), n_octowords_max, signing: Signing::default(), cost };
         if mode == MkcAccessMode::MTT && !context.free() {
             mkey.extent = mkey.check_pages()?;
         }

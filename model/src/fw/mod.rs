@@ -29,6 +29,7 @@ mod multicast;
 mod pages;
 mod port_reg;
 mod ppcnt;
+mod psv;
 mod qp;
 mod qp_modify;
 mod qp_record;
@@ -39,6 +40,7 @@ pub mod refusal;
 mod reg;
 mod roce;
 mod rq;
+mod signature;
 mod sq;
 mod sq_frame;
 mod srq;
@@ -131,6 +133,7 @@ pub(crate) struct Function {
     uctxs: Table<alloc::Counted>,
     umems: Table<devx::Umem>,
     mkeys: Table<Mkey>,
+    psvs: Table<psv::Psv>,
     eqs: Table<EventQueue>,
     cqs: Table<Cq>,
     qps: Table<Qp>,
@@ -204,6 +207,7 @@ impl Function {
             uctxs: Table::new(1, 1 << caps::LOG_MAX_UCTX),
             umems: Table::new(1, 1 << caps::LOG_MAX_UMEM),
             mkeys: Table::new(mkey::FIRST_INDEX, 1 << caps::LOG_MAX_MKEY),
+            psvs: Table::new(1, 1 << psv::LOG_MAX_PSV),
             eqs: Table::new(1, 1 << caps::LOG_MAX_EQ),
             cqs: Table::new(cq::FIRST_CQN, 1 << caps::LOG_MAX_CQ),
             qps: Table::new(qp::FIRST_QPN, 1 << caps::LOG_MAX_QP),
@@ -258,6 +262,7 @@ impl Function {
         self.cqs.clear();
         self.eqs.clear();
         self.mkeys.clear();
+        self.psvs.clear();
         self.umems.clear();
         self.uctxs.clear();
         self.counters.clear();

@@ -52,6 +52,10 @@ pub(crate) struct Qp {
     /// The receive ring as it was when its WQEs were seen to be posted, and the counter of the first not seen yet.
     receive_shadow: Vec<u8>,
     receive_shadowed: u16,
+    /// Data did not fit their signature, and its engine does not know yet.
+    pub(super) signature_failed: bool,
+    /// It may copy memory: `qpc_ext.mmo`.
+    pub(super) mmo: bool,
 }
 
 impl Qp {
@@ -96,6 +100,8 @@ impl Qp {
             retired: 0,
             receive_shadow: Vec::new(),
             receive_shadowed: 0,
+            signature_failed: false,
+            mmo: false,
         };
         qp.engine = Some(Box::new(Engine::new(qp.config(Qpn::new(0)))));
         Ok(qp)
@@ -138,6 +144,8 @@ impl Qp {
             remote_read: context.rre(),
             remote_write: context.rwe(),
             remote_atomic: context.rae(),
+            drain_sigerr: context.drain_sigerr(),
+            mmo: self.mmo,
         }
     }
 
@@ -196,8 +204,21 @@ impl Qp {
         self.producer = counter;
     }
 
+    /// Counter of the first WQEBB not started.
+    fn started(&self) -> u16 {
+        self.engine.as_ref().map_or(self.producer, |engine| engine.progress().hw_sq_wqebb_counter)
+    }
+
+    /// What is posted and not started may have been replaced: software was told that the queue is drained.
+    pub(crate) fn retake_shadow(&mut self, dma: &crate::mem::DmaMap) {
+        let (first, counter) = (self.started(), self.producer);
+        self.producer = first;
+        self.take_shadow(dma, counter);
+    }
+
     /// In RST nothing is posted.
     pub(crate) fn forget_posted(&mut self) {
+        (self.signature_failed, self.mmo) = (false, false);
         (self.producer, self.retired, self.receive_seen, self.receive_shadowed) = (0, 0, 0, 0);
     }
 

@@ -12,10 +12,11 @@ use crate::{
     strict::{Rule, Violation},
 };
 use mlx5_direct::mlx5::{
-    cmd::{CmdOpcode, Init2rtrQpIn, MboxIn, Qp2errIn},
-    context::{Qpc, ServiceType},
+    cmd::{CmdOpcode, Init2initQpIn, Init2rtrQpIn, MboxIn, Qp2errIn},
+    context::{Qpc, QpcExt, ServiceType},
     ids::Qpn,
 };
+use zerocopy::FromBytes;
 
 /// Bits of `opt_param_mask`.
 mod opt {
@@ -26,6 +27,8 @@ mod opt {
     pub(super) const PKEY_INDEX: u32 = 0x10;
     pub(super) const Q_KEY: u32 = 0x20;
     pub(super) const RNR_TIMEOUT: u32 = 0x40;
+    /// Of INIT2INIT; another field's elsewhere.
+    pub(super) const DRAIN_SIGERR: u32 = 0x800;
     pub(super) const PM_STATE: u32 = 0x400;
     pub(super) const RETRY_COUNT: u32 = 0x1000;
     pub(super) const RNR_RETRY: u32 = 0x2000;
@@ -35,6 +38,9 @@ mod opt {
     pub(super) const COUNTER_SET_ID: u32 = 0x200_0000;
     pub(super) const ACCESS: u32 = RRE | RAE | RWE;
 }
+
+/// In `opt_param_mask_95_32` of INIT2INIT: `mmo` of the extended context.
+const EXT_MMO: u64 = 8;
 
 /// One arrow of the state graph.
 #[derive(Debug)]
@@ -78,6 +84,7 @@ const TRANSITIONS: &[Transition] = &[
             | opt::Q_KEY
             | opt::LAG_TX_AFF
             | opt::PRI_PORT
+            | opt::DRAIN_SIGERR
             | opt::COUNTER_SET_ID,
         required: |_, _| (),
     },
@@ -212,6 +219,9 @@ fn take_optional(qpc: &mut Qpc, new: &Qpc, mask: u32) {
     if selected(opt::RNR_TIMEOUT) {
         qpc.set_min_rnr_nak(new.min_rnr_nak());
     }
+    if selected(opt::DRAIN_SIGERR) {
+        qpc.set_drain_sigerr(new.drain_sigerr());
+    }
     if selected(opt::PM_STATE) {
         qpc.set_pm_state(new.pm_state());
     }
@@ -229,6 +239,22 @@ fn take_optional(qpc: &mut Qpc, new: &Qpc, mask: u32) {
     }
     if selected(opt::COUNTER_SET_ID) {
         qpc.set_counter_set_id(new.counter_set_id());
+    }
+}
+
+/// `mmo` of the extended context, if a transition sets it.
+fn new_mmo(opcode: CmdOpcode, input: &Input<'_>) -> Result<Option<bool>, Refusal> {
+    if opcode != CmdOpcode::INIT2INIT_QP {
+        return Ok(None);
+    }
+    let (head, rest) = input.get_with_list::<Init2initQpIn>()?;
+    match (head.opt_param_mask_95_32(), head.qpc_ext()) {
+        (0, _) => Ok(None),
+        (EXT_MMO, true) => {
+            let (ext, _) = QpcExt::read_from_prefix(rest).map_err(|_| Refusal::INPUT_SHORT)?;
+            Ok(Some(ext.mmo()))
+        }
+        _ => Err(Refusal::QP_OPT_PARAM),
     }
 }
 
@@ -259,6 +285,7 @@ impl Function {
         if mask & !transition.optional != 0 {
             return Err(Refusal::QP_OPT_PARAM);
         }
+        let mmo = new_mmo(opcode, input)?;
         let old_counter = u32::from(qp.context.counter_set_id());
         let mut context = qp.context;
         (transition.required)(&mut context, &new);
@@ -272,6 +299,12 @@ impl Function {
         if counter != old_counter {
             self.hold_counters(counter)?;
             self.release_counters(old_counter);
+        }
+        if let Some(qp) = self.qps.get_mut(number) {
+            qp.mmo = mmo.unwrap_or(qp.mmo);
+            if state == Sqd {
+                qp.retake_shadow(&self.dma);
+            }
         }
         match opcode {
             CmdOpcode::RST2INIT_QP => self.check_record_is_zero(number),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     eth::{self, Hash, Headers, L4, Transport, checksum::Verdict},
-    exec::{Counter, Host, Need, Right, Wake},
+    exec::{Counter, Host, Need, Right, Ring, Wake},
     strict::{Queue, Rule},
     trace::Kind,
 };
@@ -184,7 +184,8 @@ impl Function {
             rest = after;
             if !piece.is_empty() {
                 let key = data.lkey().get();
-                let right = Right { key, pd, qpn: Qpn::new(number), need: Need::LocalWrite };
+                let right =
+                    Right { key, pd, qpn: Qpn::new(number), need: Need::LocalWrite, queue: Ring::Receive };
                 let written = FunctionHost { function: self }.write(&right, data.addr(), piece);
                 written.map_err(|_| CqeSyndrome::LOCAL_PROT_ERR)?;
             }

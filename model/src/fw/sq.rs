@@ -124,8 +124,8 @@ impl Function {
     pub(super) fn modify_sq(&mut self, input: &Input<'_>) -> Output {
         let input: ModifySqIn = input.get()?;
         let number = input.sqn();
-        let new_rate = (input.modify_bitmask() & SELECT_RATE != 0)
-            .then(|| input.ctx().packet_pacing_rate_limit_index());
+        let new_rate =
+            (input.modify_bitmask() & SELECT_RATE != 0).then(|| input.ctx().packet_pacing_rate_limit_index());
         self.rates.check(new_rate.unwrap_or(0))?;
         let sq = self.sqs.get_mut(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         if WqState::from_wire(input.sq_state()) != Some(sq.state) {

@@ -4,7 +4,7 @@
 use super::{Function, host::FunctionHost, sq::Fault};
 use crate::{
     eth,
-    exec::{Host, Need, Right},
+    exec::{Host, Need, Right, Ring},
     strict::Rule,
     trace::Kind,
 };
@@ -148,7 +148,13 @@ impl Function {
             }
             let start = bytes.len();
             bytes.resize(start + len_bytes, 0);
-            let right = Right { key: data.lkey().get(), pd, qpn: Qpn::new(number), need: Need::LocalRead };
+            let right = Right {
+                key: data.lkey().get(),
+                pd,
+                qpn: Qpn::new(number),
+                need: Need::LocalRead,
+                queue: Ring::Send,
+            };
             let read = FunctionHost { function: self }.read(&right, data.addr(), &mut bytes[start..]);
             read.map_err(|_| (CqeSyndrome::LOCAL_PROT_ERR, None))?;
         }

@@ -1,9 +1,13 @@
 //! UMR: a work request changes a memory key.
 #![forbid(unsafe_code)]
 
-use super::{Function, mkey::Octoword};
+use super::{
+    Function,
+    mkey::Octoword,
+    signature::{Recipe, read_recipe},
+};
 use crate::{
-    exec::{Need, Right, UmrFault, UmrList, UmrRequest},
+    exec::{Need, Right, Ring, UmrFault, UmrList, UmrRequest},
     strict::{Queue, Rule, Violation},
 };
 use mlx5_direct::{
@@ -19,6 +23,7 @@ impl Function {
     pub(super) fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault> {
         self.check_umr(request)?;
         let list = self.umr_list(request)?;
+        let recipe = self.umr_recipe(request)?;
         let new_pd = request.context.pd().get();
         if request.ctrl.mkey_mask().has(MkeyMask::PD) {
             self.pds.hold(new_pd, super::Refusal::NO_SUCH_PD).map_err(|_| UmrFault::Key)?;
@@ -27,6 +32,9 @@ impl Function {
         let old_pd = mkey.context.pd().get();
         mkey.context = changed(&mkey.context, &request.context, request.ctrl.mkey_mask());
         mkey.set_octowords(request.ctrl.xlt_offset() as usize, &list);
+        if let Some(recipe) = recipe {
+            mkey.signing.set(recipe);
+        }
         if request.ctrl.mkey_mask().has(MkeyMask::PD) {
             self.pds.release(old_pd);
         }
@@ -47,10 +55,11 @@ impl Function {
             return Err(self.refuse_umr(request, "there is no such key"));
         };
         let end = ctrl.xlt_offset() + u64::from(n);
-        let signature = !ctrl.translation_offset_en() && ctrl.translation_offset_or_bsf_octowords() != 0;
-        if !n.is_multiple_of(LIST_OCTOWORDS) || n > 0 && !mkey.has_room(end) || signature {
+        let n_bsf = request.bsf.len() / size_of::<Octoword>();
+        let max_bsf = mkey.context.bsf_octword_size();
+        if !n.is_multiple_of(LIST_OCTOWORDS) || n > 0 && !mkey.has_room(end) || n_bsf > max_bsf as usize {
             let detail = format!(
-                "klm_octowords {n} at {}, BSF {signature}: key 0x{:x} has room for {}",
+                "klm_octowords {n} at {}, bsf_octowords {n_bsf}: key 0x{:x} has room for {} and {max_bsf}",
                 ctrl.xlt_offset(),
                 request.mkey,
                 mkey.n_octowords_max()
@@ -89,7 +98,8 @@ impl Function {
                 // The QP that registers is of no domain, and its lists are under keys of any.
                 let own = || self.mkeys.get(lkey >> 8).map_or(Mkc::new().pd(), |mkey| mkey.context.pd());
                 let pd = request.pd.unwrap_or_else(own);
-                let right = Right { key: lkey, pd, qpn: request.qpn, need: Need::LocalRead };
+                let right =
+                    Right { key: lkey, pd, qpn: request.qpn, need: Need::LocalRead, queue: Ring::Send };
                 let read = self.read_key(&right, addr, list.as_flattened_mut());
                 if let Err(fault) = read {
                     self.note(|| {
@@ -100,6 +110,20 @@ impl Function {
             }
         }
         Ok(list)
+    }
+
+    /// What the key is to do with data from now on, if that is new.
+    fn umr_recipe(&self, request: &UmrRequest<'_>) -> Result<Option<Recipe>, UmrFault> {
+        if request.bsf.is_empty() {
+            return Ok(None);
+        }
+        let recipe =
+            request.bsf.try_into().map_err(|_| "a length that is not 64 bytes").and_then(read_recipe);
+        // What applications may ask for is more than the model executes.
+        recipe.map(Some).map_err(|why| {
+            self.note(|| format!("QP {}: BSF of key 0x{:x}: {why}", request.qpn, request.mkey));
+            UmrFault::Malformed
+        })
     }
 
     fn malformed(&mut self, request: &UmrRequest<'_>, rule: Rule, detail: String) -> UmrFault {

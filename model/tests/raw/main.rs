@@ -2,6 +2,7 @@
 
 mod commands;
 mod completions;
+mod copies;
 mod counters;
 mod cq_modify;
 mod devx;
@@ -14,6 +15,7 @@ mod plain_pages;
 mod port;
 mod port_counters;
 mod rig;
+mod signatures;
 mod srq;
 mod umr;
 

@@ -326,6 +326,12 @@ impl Rig {
     pub(crate) fn connect(&self, qp: &Qp, remote_qpn: u32, remote_mac: [u8; 6], remote_gid: [u8; 16]) {
         let init = Raw::new(232).set(0x18 + 0x24, 23, 16, 1).set(0x90, 15, 13, 0b111);
         self.modify(0x502, qp, 0, &init).ok();
+        self.establish(qp, remote_qpn, remote_mac, remote_gid);
+    }
+
+    /// The same from INIT on.
+    #[track_caller]
+    pub(crate) fn establish(&self, qp: &Qp, remote_qpn: u32, remote_mac: [u8; 6], remote_gid: [u8; 16]) {
         let rtr = Raw::new(232)
             .set(0x08, 31, 29, 3)
             .set(0x08, 28, 24, 30)
@@ -409,18 +415,19 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// Writes a WQE of one WQEBB: control segment, then `rest`. Returns the doorbell.
-    pub(crate) fn wqe(&mut self, rig: &Rig, opcode: u8, rest: &[u8]) -> [u8; 8] {
-        let ds = 1 + rest.len() / 16;
-        let mut wqe = Raw::new(64)
-            .set(0, 31, 24, 0)
+    /// A control segment that asks for a completion, and `rest_bytes` behind it.
+    fn ctrl(&self, opcode: u8, rest_bytes: usize) -> Raw {
+        Raw::new(16)
             .set(0, 23, 8, self.pi.into())
             .set(0, 7, 0, opcode.into())
             .set(4, 31, 8, self.number)
-            .set(4, 5, 0, ds as u32)
+            .set(4, 5, 0, 1 + rest_bytes as u32 / 16)
             .set(8, 3, 2, 2)
-            .0;
-        wqe[16..16 + rest.len()].copy_from_slice(rest);
+    }
+
+    /// Writes a WQE of one WQEBB: control segment, then `rest`. Returns the doorbell.
+    pub(crate) fn wqe(&mut self, rig: &Rig, opcode: u8, rest: &[u8]) -> [u8; 8] {
+        let wqe = Raw::new(64).put(0, &self.ctrl(opcode, rest.len()).0).put(16, rest).0;
         let slot = u64::from(self.pi) & ((1 << self.log_sq) - 1);
         rig.write(self.send + slot * 64, &wqe);
         self.pi = self.pi.wrapping_add(1);
@@ -429,15 +436,7 @@ impl Qp {
 
     /// Writes a WQE of any length, around the end of the ring, and its record. Returns the doorbell.
     pub(crate) fn long_wqe(&mut self, rig: &Rig, opcode: u8, imm: u32, rest: &[u8]) -> [u8; 8] {
-        let ds = 1 + rest.len() / 16;
-        let mut wqe = Raw::new(16)
-            .set(0, 23, 8, self.pi.into())
-            .set(0, 7, 0, opcode.into())
-            .set(4, 31, 8, self.number)
-            .set(4, 5, 0, ds as u32)
-            .set(8, 3, 2, 2)
-            .set(12, 31, 0, imm)
-            .0;
+        let mut wqe = self.ctrl(opcode, rest.len()).set(12, 31, 0, imm).0;
         wqe.extend_from_slice(rest);
         for block in wqe.chunks(64) {
             let slot = u64::from(self.pi) & ((1 << self.log_sq) - 1);

@@ -2,7 +2,7 @@
 
 use mlx5_direct::{
     mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex},
-    wqe::MkeyMask,
+    wqe::{MkeyMask, SetPsvSeg},
 };
 use mlx5_model::{
     exec::{
@@ -27,6 +27,9 @@ pub(crate) const READ_ONLY: u32 = 0x1200;
 pub(crate) const OTHER_PD: u32 = 0x1300;
 /// As KEY, for SEND_INVAL to kill.
 pub(crate) const WINDOW: u32 = 0x1400;
+
+/// The only value that signatures may begin with.
+pub(crate) const PSV: u32 = 0x51;
 
 const ALL: &[Need] =
     &[Need::LocalRead, Need::LocalWrite, Need::RemoteRead, Need::RemoteWrite, Need::RemoteAtomic];
@@ -151,6 +154,9 @@ impl Host for Side {
             false => Ok(()),
             true => Err(KeyFault::Free),
         }
+    }
+    fn set_psv(&mut self, _: Pdn, segment: &SetPsvSeg) -> bool {
+        segment.psv_index() == PSV
     }
     fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault> {
         let key = self.keys.get_mut(&request.mkey).ok_or(UmrFault::Key)?;

@@ -7,6 +7,7 @@ pub mod flow;
 pub mod fte_match;
 pub mod mkc;
 pub mod qpc;
+pub mod qpc_ext;
 pub mod roce_addr;
 pub mod rqc;
 pub mod sqc;
@@ -22,6 +23,7 @@ pub use flow::{DestFormatStruct, FlowAction, FlowContext, FlowDestination, FlowT
 pub use fte_match::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc};
 pub use mkc::{Mkc, MkcAccessMode};
 pub use qpc::{AtomicMode, Mtu, PmState, QpState, Qpc, RqType, ScatterToCqe, ServiceType};
+pub use qpc_ext::QpcExt;
 pub use roce_addr::{RoceAddrLayout, RoceL3Type, RoceVersion};
 pub use rqc::{Rmpc, Rqc};
 pub use sqc::Sqc;

@@ -8,7 +8,7 @@ use crate::{
 use mlx5_direct::{
     cqe::{
         CQE_BYTES, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, EthernetCqe, OP_OWN_OFFSET, RequesterCqe,
-        ResponderCqe,
+        ResponderCqe, SigErrCqe,
     },
     mlx5::layout::{Desc, Layout},
     queue::{Completion, CqeCopy},
@@ -98,6 +98,7 @@ fn layout(opcode: CqeOpcode, is_raw: bool) -> &'static Desc {
     match opcode {
         CqeOpcode::REQ => RequesterCqe::DESC,
         CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => ErrorCqe::DESC,
+        CqeOpcode::SIG_ERR => SigErrCqe::DESC,
         _ if is_raw => EthernetCqe::DESC,
         _ => ResponderCqe::DESC,
     }
