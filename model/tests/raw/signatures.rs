@@ -114,6 +114,12 @@ impl World {
         self.post(SET_PSV, 0, &Raw::new(16).set(0, 31, 0, psv).set64(8, start).0)
     }
 
+    /// A CQE that was taken, the last one or so many before.
+    fn taken(&self, n_back: u32) -> Vec<u8> {
+        let slot = self.cq.ci.wrapping_sub(n_back) & ((1 << self.cq.log) - 1);
+        self.rig.read(self.cq.memory + u64::from(slot) * 64, 64)
+    }
+
     /// What else was completed.
     fn next(&mut self) -> Option<Vec<u8>> {
         self.cq.poll(&self.rig, true)
@@ -171,7 +177,7 @@ fn dif_on_the_wire() {
         // `post` took the first completion; the WRITE's own is next.
         let cqe = world.next().unwrap();
         assert_eq!((cqe[63] >> 4, cqe[0x38]), (0, 8), "the WRITE is done");
-        let told = world.rig.read(world.cq.memory + u64::from(world.cq.ci - 2 & 63) * 64, 64);
+        let told = world.taken(2);
         let values = [found[0], tags, found[1], reference];
         assert_eq!(error(&told), (syndrome, 0, values, 520 + 512), "at {at}");
         assert_eq!(told[0x24..0x28], key.to_be_bytes());
@@ -205,7 +211,7 @@ fn crcs_in_memory() {
         assert_eq!(world.read((1, key), into, 100), DONE);
         assert_eq!(world.next(), None, "the block was not read to its end");
         assert_eq!(world.read((100, key), into, 500), SIG_ERR);
-        let told = world.rig.read(world.cq.memory + u64::from(world.cq.ci - 1 & 63) * 64, 64);
+        let told = world.taken(1);
         let mut changed = data[..BLOCK].to_vec();
         changed[7] = !changed[7];
         let values = [crc32(polynomial, &data[..BLOCK]), crc32(polynomial, &changed), 0, 0];
