@@ -93,7 +93,7 @@ rules! {
         "lx include/linux/mlx5/device.h MLX5_MAX_SGE_RD";
     UmrMask: "a UMR's mkey_mask names fields that exist, and mkc.pd only on the queue pair that registers",
         "PRM umr_ctrl.mkey_mask; ib umr.c:umr_check_mkey_mask";
-    UmrListFits: "a UMR's list has klm_octowords entries, comes in fours and fits the key's translation",
+    UmrListFits: "a UMR's list has klm_octowords entries, comes in fours and fits the key's translation; its BSF fits too",
         "PRM klm_octowords; ib umr.c:mlx5r_umr_get_xlt_octo";
     MessageWithinLimit: "a message is at most 2^log_msg_max bytes, and a datagram what one packet carries",
         "PRM qpc.log_msg_max, log_max_msg";
