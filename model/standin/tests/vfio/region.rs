@@ -11,8 +11,8 @@ const BAR_LEN_BYTES: usize = 32 << 20;
 const CMDQ_ADDR_H: u64 = 0x10;
 const CMDQ_ADDR_L: u64 = 0x14;
 const UAR_PAGES: usize = 0x8000;
-/// Where they end: device memory follows.
-const UAR_PAGES_END: usize = 0x1fc_0000;
+/// Where they end: device memory follows, the addresses of its operations first.
+const UAR_PAGES_END: usize = 0x1f4_0000;
 /// PCI command register, and device control in the PCI Express capability.
 const COMMAND: u64 = 4;
 const DEVICE_CONTROL: u64 = 0x68;
