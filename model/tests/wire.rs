@@ -53,6 +53,7 @@ fn headers(kind: RoceKind, vlan_tci: Option<u16>, opcode: Opcode) -> Headers {
         atomic_ack: Some(0x0102_0304_0506_0708),
         imm: Some(0xdead_beef),
         xrc_srqn: None,
+        dc: None,
         deth: Some(Deth { qkey: 0x1111_2222, source_qpn: Qpn::new(0x33_4455) }),
         invalidate: Some(0x1234_5600),
     }

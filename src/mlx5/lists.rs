@@ -29,6 +29,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         EqePageFaultWqe EqePageFaultRdma EqeVportChange EqePortModule EqeTempWarning EqeCongestion
         Ads
         Cqc
+        Dctc
         Eqc
         Mkc
         Qpc QpcExt
@@ -45,6 +46,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         DeallocTransportDomainOut AllocXrcdIn AllocXrcdOut DeallocXrcdIn DeallocXrcdOut
         QueryHcaCapIn QueryHcaCapOut SetHcaCapIn SetHcaCapOut
         CreateCqIn CreateCqOut QueryCqIn QueryCqOut ModifyCqIn ModifyCqOut DestroyCqIn DestroyCqOut
+        CreateDctIn CreateDctOut DrainDctIn DrainDctOut DestroyDctIn DestroyDctOut QueryDctIn QueryDctOut
+        ArmDctIn ArmDctOut
         CreateEqIn CreateEqOut QueryEqIn QueryEqOut DestroyEqIn DestroyEqOut
         CmdEntry MailboxBlock MailboxTrailer
         EnableHcaIn EnableHcaOut DisableHcaIn DisableHcaOut InitHcaIn InitHcaOut TeardownHcaIn
@@ -99,6 +102,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut ModifyMemicIn ModifyMemicOut
         CreatePsvIn CreatePsvOut DestroyPsvIn DestroyPsvOut
         SetPpRateLimitContext SetPpRateLimitIn SetPpRateLimitOut
+        CreateGeneralObjectIn CreateGeneralObjectOut DestroyGeneralObjectIn DestroyGeneralObjectOut
+        AvQpMapping UdAv
         AttachToMcgIn AttachToMcgOut DetachFromMcgIn DetachFromMcgOut
         MadIfcIn MadIfcOut
         QueryVportCounterIn QueryVportCounterOut TrafficCounter QueryVnicEnvIn QueryVnicEnvOut
@@ -112,6 +117,7 @@ pub fn enums() -> &'static [EnumTable] {
         NicInterface HealthSyndrome
         EventType PortChange EventQueueType CqErrorSyndrome PageFaultType PortModuleStatus PortModuleError
         CqStatus CqState CqeSize CqPeriodMode
+        DctState
         EqStatus EqState
         MkcAccessMode
         QpState ServiceType PmState Mtu RqType AtomicMode ScatterToCqe
@@ -121,7 +127,7 @@ pub fn enums() -> &'static [EnumTable] {
         DeliveryStatus
         TeardownProfile
         CmdStatus
-        CmdOpcode
+        CmdOpcode GeneralObjectType
         QueryPagesOpMod ManagePagesOpMod
         AccessRegOpMod RegisterId PaosStatus PpcntGroup
         VportState VportAdminState
@@ -148,6 +154,8 @@ pub fn commands() -> &'static [CommandDesc] {
         DeallocTransportDomainIn AllocXrcdIn DeallocXrcdIn
         QueryHcaCapIn SetHcaCapIn
         CreateCqIn QueryCqIn ModifyCqIn DestroyCqIn
+        CreateGeneralObjectIn DestroyGeneralObjectIn
+        CreateDctIn DrainDctIn DestroyDctIn QueryDctIn ArmDctIn
         CreateEqIn QueryEqIn DestroyEqIn
         EnableHcaIn DisableHcaIn InitHcaIn TeardownHcaIn SetDriverVersionIn QueryAdapterIn NopIn
         QueryIssiIn SetIssiIn

@@ -76,6 +76,8 @@ impl Requester {
         let mut settled = false;
         while let Some(head) = self.pending.front() {
             match head.failed {
+                // Of a DC stream that was in error before.
+                Some(Failure::FLUSH) => self.fail_head(host, config, Failure::FLUSH),
                 Some(failure) => return self.fatal(host, config, failure).map(|()| true),
                 None if head.n_psns == 0 => self.complete_head(host, config),
                 None => break,
@@ -255,9 +257,17 @@ impl Requester {
         Ok(())
     }
 
+    /// The oldest request has failed, and the queue pair with it, or the one DC stream that it is of.
     fn fatal(&mut self, host: &mut dyn Host, config: &QpConfig, failure: Failure) -> Result<(), Fatal> {
+        let stream = self.pending.front().map_or(0, |head| head.wqe.stream);
         self.fail_head(host, config, failure);
-        Err(Fatal)
+        if failure == Failure::LOCAL_QP_OP || !self.streams.fail(config, stream) {
+            return Err(Fatal);
+        }
+        // The target executes nothing more of it, and the others' requests come again.
+        self.step_back();
+        self.note_progress(host, config);
+        Ok(())
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Service {
     Extended,
     /// UD, QP0 and QP1.
     Datagram,
+    /// DC, an initiator or a target.
+    Dynamic,
     /// No transport: the queue pair that registers memory for the kernel, by UMRs.
     Registration,
 }
@@ -47,13 +49,14 @@ impl Service {
             Self::Connected => Transport::Rc,
             Self::Unacknowledged => Transport::Uc,
             Self::Extended => Transport::Xrc,
+            Self::Dynamic => Transport::Dc,
             Self::Datagram | Self::Registration => Transport::Ud,
         }
     }
 
     /// Whether its requests are acknowledged.
     pub const fn is_acknowledged(self) -> bool {
-        matches!(self, Self::Connected | Self::Extended)
+        matches!(self, Self::Connected | Self::Extended | Self::Dynamic)
     }
 }
 
@@ -68,6 +71,15 @@ pub struct SharedQueue {
     pub cqn: Cqn,
     /// `srqn_or_user_index` of those CQEs.
     pub user_index: UserIndex,
+}
+
+/// Streams of a DC initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DcStreams {
+    /// `log_num_dci_stream_channels`: log2 of the channels that execute them.
+    pub log_channels: u8,
+    /// `log_num_dci_errored_streams`: log2 of the streams in error at which the queue pair is.
+    pub log_errored: u8,
 }
 
 /// The way to the peer (`ads`).
@@ -130,6 +142,10 @@ pub struct QpConfig {
     pub shared: Option<SharedQueue>,
     /// XRC: `xrcd`.
     pub xrcd: u32,
+    /// DC initiator: its streams, if it has any.
+    pub dc_streams: Option<DcStreams>,
+    /// DC initiator: number of this life, from the way to RTR to the next reset.
+    pub dc_session: u32,
     /// `remote_qpn`.
     pub remote_qpn: Qpn,
     /// `mtu` in bytes: 256 to 4096.
@@ -183,6 +199,8 @@ impl Default for QpConfig {
             receive_stride_bytes: 16,
             shared: None,
             xrcd: 0,
+            dc_streams: None,
+            dc_session: 0,
             remote_qpn: Qpn::new(0),
             mtu_bytes: 1024,
             log_msg_max: 30,

@@ -82,6 +82,7 @@ impl Courier {
             atomic_ack: None,
             deth: None,
             xrc_srqn: None,
+            dc: None,
             imm: None,
             invalidate: None,
         })

@@ -6,7 +6,7 @@ use crate::wire::Packet;
 /// One of the three engines. Its calls are those of [`RcQp`].
 #[derive(Debug)]
 pub enum Engine {
-    /// RC and XRC.
+    /// RC, XRC and DC initiators.
     Rc(RcQp),
     /// UC.
     Uc(UcQp),
@@ -29,7 +29,7 @@ impl Engine {
     /// A QP in RST.
     pub fn new(config: QpConfig) -> Self {
         match config.service {
-            Service::Connected | Service::Extended => Self::Rc(RcQp::new(config)),
+            Service::Connected | Service::Extended | Service::Dynamic => Self::Rc(RcQp::new(config)),
             Service::Unacknowledged => Self::Uc(UcQp::new(config)),
             Service::Datagram | Service::Registration => Self::Ud(UdQp::new(config)),
         }
@@ -84,6 +84,14 @@ impl Engine {
     pub fn part(&mut self, host: &mut dyn Host) {
         if let Self::Rc(qp) = self {
             qp.part(host);
+        }
+    }
+
+    /// Software has seen the error of a stream. Returns false if there was none.
+    pub fn reset_stream(&mut self, stream: u16) -> bool {
+        match self {
+            Self::Rc(qp) => qp.reset_stream(stream),
+            Self::Uc(_) | Self::Ud(_) => false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! WQEs, and the transports: RC and XRC, UC, datagrams.
+//! WQEs, and the transports: RC and XRC, UC, DC, datagrams.
 //!
 //! One [`RcQp`] is the transport engine of one RC or XRC queue pair, requester and responder. It is a passive state
 //! machine over a [`Host`]:
@@ -14,7 +14,8 @@
 //! | `part(host)` | the QP is destroyed |
 //! | `state()`, `progress()` | for QUERY_QP; the engine itself may enter ERR |
 //!
-//! [`UcQp`] is the same for UC and [`UdQp`] for datagrams, without timers.
+//! [`UcQp`] is the same for UC and [`UdQp`] for datagrams, without timers. A DC initiator is an [`RcQp`] too; a [`DcTarget`] has
+//! no state but what it knows of initiators.
 //!
 //! After every call but `next_deadline`, `state` and `progress`, call `run`. In ERR too: what is posted there,
 //! by doorbell or by receive counter, is flushed by `run`.
@@ -25,6 +26,7 @@ mod completion;
 pub mod config;
 mod counter;
 mod courier;
+mod dc;
 mod engine;
 pub mod host;
 mod local;
@@ -42,8 +44,9 @@ mod ud;
 mod umr;
 mod wqe;
 
-pub use config::{Path, QpConfig, QpState, Service, SharedQueue};
+pub use config::{DcStreams, Path, QpConfig, QpState, Service, SharedQueue};
 pub use counter::Counter;
+pub use dc::DcTarget;
 pub use engine::Engine;
 pub use host::{
     Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedWqe, SourceAddress, Station,

@@ -1,8 +1,8 @@
-//! The transport engine of one RC or XRC queue pair.
+//! The transport engine of one RC or XRC queue pair, or of a DC initiator.
 
 use super::{
     answers::Fatal,
-    config::{QpConfig, QpState},
+    config::{QpConfig, QpState, Service},
     courier::Courier,
     host::{Host, QpEvent},
     progress::QpProgress,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::wire::{Packet, packet::DEFAULT_PKEY};
 
-/// One RC or XRC queue pair: requester, responder and their timers. See the [module](super).
+/// One RC or XRC queue pair or DC initiator: requester, responder and their timers. See the [module](super).
 #[derive(Debug)]
 pub struct RcQp {
     config: QpConfig,
@@ -82,11 +82,16 @@ impl RcQp {
     pub fn receive(&mut self, host: &mut dyn Host, packet: &Packet<'_>) {
         let headers = &packet.headers;
         let serves = matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
-        let from_peer = headers.is_from(&self.config.path) && headers.bth.pkey == DEFAULT_PKEY;
+        let from_peer =
+            headers.is_from(self.requester.path(&self.config)) && headers.bth.pkey == DEFAULT_PKEY;
         if !serves || !from_peer || headers.bth.opcode.transport() != Some(self.config.service.transport()) {
             return;
         }
         if !headers.bth.opcode.is_response() {
+            // Nobody asks an initiator for anything.
+            if self.config.service == Service::Dynamic {
+                return;
+            }
             let rtr = self.state == QpState::Rtr;
             if self.responder.receive(host, &self.config, packet, rtr).is_err() {
                 self.enter_error(host);
@@ -142,6 +147,11 @@ impl RcQp {
             let outcome = self.requester.timer(host, &self.config);
             self.conclude_request(host, outcome);
         }
+    }
+
+    /// Software has seen the error of a stream. Returns false if there was none.
+    pub fn reset_stream(&mut self, stream: u16) -> bool {
+        self.requester.streams.reset(&self.config, stream)
     }
 
     /// What QUERY_QP reports.

@@ -7,7 +7,7 @@ use super::{
     host::{Host, KeyFault, Need, Right},
     wqe::{Piece, SendWqe, for_each_part},
 };
-use crate::wire::{AtomicEth, Headers, Opcode, Reth};
+use crate::wire::{AtomicEth, DcEth, Headers, Opcode, Reth};
 use mlx5_direct::{mlx5::ids::Psn, wqe::SendOpcode};
 
 /// Request packets that may be unacknowledged.
@@ -67,6 +67,7 @@ pub(super) fn send_data(
     config: &QpConfig,
     courier: &mut Courier,
     request: &Request,
+    dc: Option<DcEth>,
     window_full: bool,
 ) -> Result<(), KeyFault> {
     let wqe = &request.wqe;
@@ -77,7 +78,7 @@ pub(super) fn send_data(
     let len = (wqe.len_bytes - offset).min(u64::from(config.mtu_bytes));
     headers.reth = Some(Reth { addr: wqe.raddr, rkey: wqe.rkey, len_bytes: wqe.len_bytes as u32 });
     (headers.imm, headers.invalidate) = (Some(wqe.imm), Some(wqe.imm));
-    headers.xrc_srqn = Some(wqe.xrc_srqn);
+    (headers.xrc_srqn, headers.dc) = (Some(wqe.xrc_srqn), dc);
     headers.bth.solicited = n == last && wqe.solicited;
     // Often enough that the window never closes for want of an acknowledgement.
     let every = (1u32 << config.log_ack_req_freq.min(31)).min(WINDOW_PACKETS / 4);
@@ -104,6 +105,7 @@ pub(super) fn send_read_or_atomic(
     config: &QpConfig,
     courier: &mut Courier,
     request: &Request,
+    dc: Option<DcEth>,
 ) -> Result<(), KeyFault> {
     let wqe = &request.wqe;
     let opcode = match wqe.opcode() {
@@ -119,7 +121,7 @@ pub(super) fn send_read_or_atomic(
     let (addr, rkey) = (wqe.raddr.wrapping_add(done), wqe.rkey);
     headers.reth = Some(Reth { addr, rkey, len_bytes: wqe.len_bytes.saturating_sub(done) as u32 });
     headers.atomic = Some(AtomicEth { addr, rkey, swap_or_add: wqe.swap_add, compare: wqe.compare });
-    headers.xrc_srqn = Some(wqe.xrc_srqn);
+    (headers.xrc_srqn, headers.dc) = (Some(wqe.xrc_srqn), dc);
     headers.bth.ack_req = true;
     courier.send(host, &headers, 0, |_, _| Ok(()))
 }

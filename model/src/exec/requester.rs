@@ -2,8 +2,9 @@
 
 use super::{
     completion::{self, Failure},
-    config::{QpConfig, QpState},
+    config::{Path, QpConfig, QpState},
     courier::{Courier, right},
+    dc::{Destination, Streams},
     host::{Host, Need, Ring, Rule},
     psn::n_packets,
     request::{Request, WINDOW_PACKETS, send_data, send_read_or_atomic},
@@ -48,6 +49,10 @@ pub(super) struct Requester {
     /// A step back to this PSN was made on word of the responder, and nothing came since.
     pub(super) recovering: Option<Psn>,
     error_reported: bool,
+    /// DC: where the requests in `pending` go.
+    destination: Option<Destination>,
+    /// DC: which of its streams are in error.
+    pub(super) streams: Streams,
     spare: Vec<Request>,
 }
 
@@ -93,6 +98,11 @@ impl Requester {
             }
         }
         self.producer = counter;
+    }
+
+    /// The way to whoever answers.
+    pub(super) fn path<'a>(&'a self, config: &'a QpConfig) -> &'a Path {
+        self.destination.as_ref().map_or(&config.path, Destination::path)
     }
 
     /// Whether nothing is outstanding.
@@ -143,6 +153,9 @@ impl Requester {
         if let (Some(local), None) = (&request.wqe.local, request.failed) {
             request.failed = local.execute(host, config, request.wqe.index, request.wqe.imm).err();
         }
+        if let Some(destination) = Destination::of(&request.wqe) {
+            self.destination = Some(destination);
+        }
         request.first_psn = self.next_psn;
         self.next_psn = self.next_psn.plus(request.n_psns);
         self.n_reads += u32::from(request.wqe.is_read_or_atomic() && request.failed.is_none());
@@ -161,7 +174,10 @@ impl Requester {
         let span =
             self.pending.front().map_or(0, |first| self.next_psn.get().wrapping_sub(first.first_psn.get()));
         let crowded = !self.pending.is_empty() && (span & 0xff_ffff) + request.n_psns > MAX_SPAN;
-        !fenced && !throttled && !crowded
+        // An initiator is connected with one target at a time.
+        let destination = Destination::of(&request.wqe);
+        let elsewhere = destination.is_some() && destination != self.destination && !self.pending.is_empty();
+        !fenced && !throttled && !crowded && !elsewhere
     }
 
     /// Reads the WQE at `fetch`.
@@ -175,6 +191,9 @@ impl Requester {
             request.failed = Some(failure);
         }
         self.fetch = self.fetch.wrapping_add(request.wqe.n_wqebbs);
+        if request.failed.is_none() && self.streams.is_errored(config, request.wqe.stream) {
+            request.failed = Some(Failure::FLUSH);
+        }
         if request.failed.is_none() {
             request.failed = check_message(host, config, &request.wqe).err();
         }
@@ -234,7 +253,7 @@ impl Requester {
                 host.event(config.qpn, super::host::QpEvent::WqCatastrophic);
                 return Err(Failure::LOCAL_QP_OP);
             }
-            None => wqe.read_segments(&bytes[..len], config.qpn, config.service),
+            None => wqe.read_segments(&bytes[..len], config),
         };
         outcome.map_err(|(rule, text): Broken| {
             host.violation(config.qpn, Some(index), rule, format_args!("{text}"));
@@ -244,12 +263,15 @@ impl Requester {
 
     /// Sends a packet of `pending[sending]`, which has one to send.
     fn send_packet(&mut self, host: &mut dyn Host, config: &QpConfig, courier: &mut Courier) -> bool {
+        let oldest = self.pending.front().map_or(self.next_psn, |first| first.psn_at(first.acked));
+        let dc = self.destination.map(|destination| destination.header(config, oldest));
+        let config = &self.destination.map_or(*config, |destination| destination.route(config));
         let request = &mut self.pending[self.sending];
         let outcome = if request.wqe.is_read_or_atomic() {
-            send_read_or_atomic(host, config, courier, request)
+            send_read_or_atomic(host, config, courier, request, dc)
         } else {
             let window_full = self.in_flight + 1 >= WINDOW_PACKETS;
-            send_data(host, config, courier, request, window_full)
+            send_data(host, config, courier, request, dc, window_full)
         };
         if outcome.is_err() {
             request.failed = Some(Failure::SEND_PROTECTION);

@@ -88,6 +88,16 @@ impl Responder {
         self.expected = config.next_rcv_psn;
     }
 
+    /// The requester has given up, or had executed by others, all before `oldest`. Returns whether that is new.
+    pub(super) fn skip_to(&mut self, host: &mut dyn Host, config: &QpConfig, oldest: Psn) -> bool {
+        if distance(oldest, self.expected) <= 0 {
+            return false;
+        }
+        self.flush(host, config);
+        (self.expected, self.nak_sent) = (oldest, false);
+        true
+    }
+
     /// Takes a request packet.
     pub(super) fn receive(
         &mut self,

@@ -212,7 +212,8 @@ impl UdQp {
     }
 }
 
-fn path(av: &AvSeg) -> Path {
+/// The way that an address vector names.
+pub(super) fn path(av: &AvSeg) -> Path {
     Path {
         gid_index: av.src_addr_index(),
         dest_mac: av.rmac(),

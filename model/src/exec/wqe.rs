@@ -1,15 +1,15 @@
 //! Reading WQEs as a device does: segment by segment, trusting nothing.
 
 use super::{
-    config::Service,
+    config::{QpConfig, Service},
     host::Rule,
     local::{LocalWqe, OPMOD_COPY},
 };
 use mlx5_direct::{
-    mlx5::{ids::Qpn, layout::Layout},
+    mlx5::layout::Layout,
     wqe::{
-        AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SEGMENT_BYTES,
-        SendOpcode, WQEBB_BYTES, XrcSeg,
+        AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, DcAvSeg, FenceMode, InlineSeg, RaddrSeg,
+        SEGMENT_BYTES, SendOpcode, WQEBB_BYTES, XrcSeg,
     },
 };
 
@@ -82,6 +82,8 @@ pub(super) struct SendWqe {
     pub(super) swap_add: u64,
     pub(super) compare: u64,
     pub(super) av: Option<AvSeg>,
+    pub(super) dc_access_key: u64,
+    pub(super) stream: u16,
     pub(super) xrc_srqn: u32,
     pub(super) pieces: Vec<Piece>,
     pub(super) inline: Vec<u8>,
@@ -118,12 +120,15 @@ impl SendWqe {
         self.imm = ctrl.imm();
         self.len_bytes = 0;
         self.local = None;
+        self.av = None;
+        self.stream = ctrl.dci_stream_channel_id();
     }
 
     /// Reads all segments of a WQE of `ds` · 16 bytes, whose control segment was read.
-    pub(super) fn read_segments(&mut self, bytes: &[u8], qpn: Qpn, service: Service) -> Result<(), Broken> {
+    pub(super) fn read_segments(&mut self, bytes: &[u8], config: &QpConfig) -> Result<(), Broken> {
         let ctrl = CtrlSeg::from_bytes(segment(bytes, 0));
-        self.check_ctrl(&ctrl, qpn, service)?;
+        let service = config.service;
+        self.check_ctrl(&ctrl, config)?;
         let mut at = SEGMENT_BYTES;
         let opcode = ctrl.opcode();
         if opcode == SendOpcode::NOP {
@@ -133,19 +138,8 @@ impl SendWqe {
         if self.local.is_some() {
             return Ok(());
         }
-        if service == Service::Datagram {
-            let Some(av) = bytes[at..].first_chunk() else {
-                return Err((
-                    Rule::DsTooSmall,
-                    format!("no address vector: ds = {}", bytes.len() / SEGMENT_BYTES),
-                ));
-            };
-            // Nor does UCX write what is reserved here, and cards take it.
-            let av = AvSeg::from_bytes(*av);
-            if !av.ext() {
-                return Err((Rule::AddressVector, "it is not of the form of 48 bytes (ext)".into()));
-            }
-            self.av = Some(av);
+        if matches!(service, Service::Datagram | Service::Dynamic) {
+            self.read_av(bytes, at, service)?;
             at += size_of::<AvSeg>();
         }
         if service == Service::Extended {
@@ -176,11 +170,27 @@ impl SendWqe {
         Ok(())
     }
 
-    fn check_ctrl(&self, ctrl: &CtrlSeg, qpn: Qpn, service: Service) -> Result<(), Broken> {
+    /// The address vector, of which a DC initiator's differs in its key.
+    fn read_av(&mut self, bytes: &[u8], at: usize, service: Service) -> Result<(), Broken> {
+        let segment: [u8; size_of::<AvSeg>()] = need(bytes, at, "address vector")?;
+        // Nor does UCX write what is reserved here, and cards take it.
+        if service == Service::Dynamic {
+            self.dc_access_key = DcAvSeg::from_bytes(segment).dc_key();
+        }
+        let av = AvSeg::from_bytes(segment);
+        if !av.ext() {
+            return Err((Rule::AddressVector, "it is not of the form of 48 bytes (ext)".into()));
+        }
+        self.av = Some(av);
+        Ok(())
+    }
+
+    fn check_ctrl(&self, ctrl: &CtrlSeg, config: &QpConfig) -> Result<(), Broken> {
         let broken = |rule, text| Err((rule, text));
         use SendOpcode as Op;
+        let QpConfig { service, qpn, .. } = *config;
         let executed = match service {
-            Service::Connected | Service::Extended => matches!(
+            Service::Connected | Service::Extended | Service::Dynamic => matches!(
                 ctrl.opcode(),
                 Op::NOP
                     | Op::SEND

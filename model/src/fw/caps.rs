@@ -4,7 +4,7 @@
 use super::{
     Function,
     dispatch::{Input, Output, done},
-    memic, rate,
+    general_object, memic, rate,
     refusal::Refusal,
     signature::BSF_BYTES,
 };
@@ -12,13 +12,13 @@ use crate::config::{LinkType, ModelConfig};
 use crate::exec::LOG_MAX_COPY_BYTES;
 use mlx5_direct::mlx5::{
     caps::{
-        AtomicCaps, CmdHcaCap, FlowTableNicCap, FlowTablePropLayout, PerProtocolNetworkingOffloadCaps,
-        RoceCap,
+        AtomicCaps, CmdHcaCap, CmdHcaCap2, FlowTableNicCap, FlowTablePropLayout,
+        PerProtocolNetworkingOffloadCaps, RoceCap,
     },
     cmd::{CapType, QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn},
     layout::{Desc, Kind, Layout},
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(crate) const LOG_MAX_QP: u8 = 17;
@@ -41,7 +41,11 @@ pub(crate) const LOG_MAX_READS: u8 = 4;
 pub(crate) const LOG_MAX_MSG: u8 = 30;
 pub(crate) const MAX_QP_CNT: u16 = 64;
 pub(crate) const MAX_WQE_BYTES_RQ: u16 = 512;
+/// Streams of a DC initiator, and those of them in error.
+pub(crate) const LOG_MAX_DCI_STREAMS: u8 = 4;
 pub(crate) const ROCE_TABLE_SIZE: u16 = 16;
+/// Source ports of RoCE v2.
+pub(crate) const UDP_SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
 pub(crate) const LOG_MAX_SRQ_SZ: u8 = 15;
 /// RQs, SQs, TIRs, TISs, RQTs, RMPs and SRQs.
 pub(crate) const LOG_MAX_OBJECTS: u8 = 16;
@@ -150,6 +154,14 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_uc(true)
         .with_ud(true)
         .with_xrc(true)
+        .with_dct(true)
+        .with_log_max_dci_stream_channels(LOG_MAX_DCI_STREAMS)
+        .with_log_max_dci_errored_streams(LOG_MAX_DCI_STREAMS)
+        .with_qpc_extension(true)
+        .with_rts2rts_qp_udp_sport(ethernet)
+        .with_cqe_128_always(true)
+        .with_hca_cap_2(true)
+        .with_general_obj_types(general_object::TYPES)
         .with_atomic(true)
         .with_roce(ethernet)
         .with_umem_uid_0(true)
@@ -160,6 +172,7 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_eth_net_offloads(ethernet)
         .with_eth_virt(ethernet)
         .with_nic_flow_table(true)
+        .with_block_lb_mc(true)
         .with_cq_moderation(true)
         .with_cq_resize(true)
         .with_uar_sz(5)
@@ -195,13 +208,22 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_fast_teardown(true)
 }
 
+fn general_2() -> CmdHcaCap2 {
+    CmdHcaCap2::new()
+        .with_log_max_num_reserved_qpn(
+            general_object::LOG_MAX_RESERVATIONS + general_object::LOG_RESERVED_QPNS,
+        )
+        .with_log_reserved_qpn_granularity(general_object::LOG_RESERVED_QPNS)
+        .with_log_reserved_qpn_max_alloc(general_object::LOG_RESERVED_QPNS)
+}
+
 fn roce() -> RoceCap {
     RoceCap::new()
         .with_l3_type(7)
         .with_roce_version(5)
         .with_r_roce_dest_udp_port(4791)
-        .with_r_roce_max_src_udp_port(0xffff)
-        .with_r_roce_min_src_udp_port(0xc000)
+        .with_r_roce_max_src_udp_port(*UDP_SOURCE_PORTS.end())
+        .with_r_roce_min_src_udp_port(*UDP_SOURCE_PORTS.start())
         .with_roce_address_table_size(ROCE_TABLE_SIZE)
 }
 
@@ -260,6 +282,7 @@ impl Capabilities {
         }
         for (group, (desc, bytes)) in [
             (CapType::GENERAL, bytes(&general(config.blue_flame, config.link))),
+            (CapType::GENERAL_2, bytes(&general_2())),
             (CapType::DEV_MEM, bytes(&memic::capabilities())),
             (CapType::QOS, bytes(&rate::capabilities())),
             (CapType::ROCE, bytes(&roce())),

@@ -3,6 +3,7 @@
 
 use super::{
     Function,
+    dct::Dct,
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
 };
@@ -75,9 +76,10 @@ impl Function {
         }
     }
 
-    /// Counts one more for a QP.
+    /// Counts one more for a QP or DCT.
     pub(super) fn count(&mut self, qpn: u32, counter: Counter) {
-        let number = self.qps.get(qpn).map_or(0, |qp| qp.context.counter_set_id());
+        let of_qp = self.qps.get(qpn).map(|qp| qp.context.counter_set_id());
+        let number = of_qp.or_else(|| self.dcts.get(qpn).map(Dct::counter_set_id)).unwrap_or(0);
         self.count_in(number, counter);
     }
 

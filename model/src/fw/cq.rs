@@ -260,9 +260,14 @@ impl Function {
         // In a 128-byte slot the CQE is the second half.
         let at = slot * cq.stride_bytes() + (cq.stride_bytes() - CQE_BYTES as u64);
         let iova = cq.buffer.iova(at);
+        let padding =
+            (cq.context.cqe_sz() == CqeSize::STRIDE_128_PAD).then(|| cq.buffer.iova(at - CQE_BYTES as u64));
         cq.producer = producer.wrapping_add(1);
         self.record(Kind::Cqe, &bytes, || format!("CQ 0x{number:x}, index {producer}"));
-        if let Some(Err(fault)) = iova.map(|iova| self.dma.publish(iova, &bytes)) {
+        // Padded, the whole slot is written, its data that there is none of first.
+        let padded = padding.flatten().map_or(Ok(()), |iova| self.dma.publish(iova, &[0; CQE_BYTES]));
+        let written = padded.and_then(|()| iova.map_or(Ok(()), |iova| self.dma.publish(iova, &bytes)));
+        if let Err(fault) = written {
             self.violate_on(Queue::Cq(number), Rule::DmaUnmapInUse, format!("CQE not written: {fault}"));
         }
     }

@@ -227,6 +227,10 @@ impl Host for FunctionHost<'_> {
     }
 
     fn event(&mut self, qpn: Qpn, event: QpEvent) {
+        // One initiator's mistake is no event of the target, which serves others.
+        if self.function.dcts.contains(qpn.get()) {
+            return;
+        }
         let data = EqeQpSrq::new().with_queue_type(EventQueueType::QP).with_qp_srq_n(qpn.get());
         self.function.event(EventType(event as u8), 0, data.to_bytes());
     }

@@ -10,11 +10,13 @@ mod counters;
 mod cq;
 mod cq_moderation;
 mod cq_resize;
+mod dct;
 mod devx;
 mod dispatch;
 mod doorbell;
 mod eq;
 mod flow;
+mod general_object;
 mod hca;
 pub mod health;
 mod host;
@@ -48,6 +50,7 @@ mod steer;
 mod table;
 mod tir;
 mod traffic;
+mod turns;
 mod umr;
 mod unmap;
 mod vport;
@@ -137,6 +140,11 @@ pub(crate) struct Function {
     eqs: Table<EventQueue>,
     cqs: Table<Cq>,
     qps: Table<Qp>,
+    dcts: Table<dct::Dct>,
+    /// Lives that DC initiators have begun.
+    n_dc_sessions: u32,
+    reserved_qpns: Table<general_object::Reservation>,
+    paced_addresses: Table<general_object::PacedAddress>,
     sqs: Table<sq::Sq>,
     rqs: Table<rq::Rq>,
     srqs: Table<srq::Srq>,
@@ -211,6 +219,10 @@ impl Function {
             eqs: Table::new(1, 1 << caps::LOG_MAX_EQ),
             cqs: Table::new(cq::FIRST_CQN, 1 << caps::LOG_MAX_CQ),
             qps: Table::new(qp::FIRST_QPN, 1 << caps::LOG_MAX_QP),
+            dcts: Table::new(dct::FIRST_DCTN, 1 << caps::LOG_MAX_OBJECTS),
+            n_dc_sessions: 0,
+            reserved_qpns: Table::new(0, 1 << general_object::LOG_MAX_RESERVATIONS),
+            paced_addresses: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             sqs: Table::new(sq::FIRST_SQN, 1 << caps::LOG_MAX_OBJECTS),
             rqs: Table::new(rq::FIRST_RQN, 1 << caps::LOG_MAX_OBJECTS),
             srqs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
@@ -258,6 +270,9 @@ impl Function {
         self.rqs.clear();
         self.sqs.clear();
         self.qps.clear();
+        self.dcts.clear();
+        self.reserved_qpns.clear();
+        self.paced_addresses.clear();
         self.srqs.clear();
         self.cqs.clear();
         self.eqs.clear();

@@ -86,6 +86,17 @@ impl Function {
         }
     }
 
+    /// The same of what a queue pair here has sent, which may have asked not to hear itself (`block_lb_mc`).
+    fn loop_to_members(&mut self, packet: &Packet<'_>) {
+        let sender = packet.headers.deth.map_or(0, |deth| deth.source_qpn.get());
+        let hears_itself = self.qps.get(sender).is_none_or(|qp| !qp.context.block_lb_mc());
+        let Some(network) = packet.headers.network else { return };
+        let members = self.multicast.groups.get(&network.dest_gid).cloned().unwrap_or_default();
+        for qpn in members.into_iter().filter(|&qpn| hears_itself || qpn != sender) {
+            self.receive_at(qpn, packet);
+        }
+    }
+
     /// A frame that this port sends: members here have it too, whoever else has it by the cable.
     pub(crate) fn loop_multicast_back(&mut self, frame: &[u8]) {
         let infiniband = self.is_infiniband();
@@ -98,7 +109,7 @@ impl Function {
         if let Ok(packet) = packet
             && packet.headers.bth.dest_qpn.get() == MULTICAST_QPN
         {
-            self.receive_multicast(&packet);
+            self.loop_to_members(&packet);
         }
     }
 }

@@ -7,11 +7,10 @@ use super::{
     caps,
     devx::{BufferSource, UmemPart},
     dispatch::{Input, Output, done, out},
-    host::FunctionHost,
     pages::Cost,
     refusal::Refusal,
 };
-use crate::exec::{Engine, Host, Path, QpConfig, QpState, Ring, Service};
+use crate::exec::{DcStreams, Engine, Path, QpConfig, QpState, Ring, Service};
 use mlx5_direct::mlx5::{
     cmd::{CreateQpIn, CreateQpOut, DestroyQpIn, QueryQpIn, QueryQpOut},
     context::{Ads, QpState as WireState, Qpc, RqType, ScatterToCqe, ServiceType},
@@ -26,8 +25,6 @@ const WQEBB_BYTES: u64 = 64;
 pub(super) const SUBNET_MANAGEMENT_QPN: Qpn = Qpn::new(0);
 /// The virtual lane of QP0.
 const SUBNET_MANAGEMENT_VL: u8 = 15;
-/// Packets that a QP may send before others get their turn.
-const BUDGET_PACKETS: usize = 32;
 /// Each of the two rings takes at least this much of the buffer.
 const MIN_RING_BYTES: u64 = 64;
 
@@ -41,11 +38,11 @@ pub(crate) struct Qp {
     /// Where the send ring starts in the buffer.
     send_at: u64,
     /// Absent while it runs, since its host is the function.
-    engine: Option<Box<Engine>>,
+    pub(super) engine: Option<Box<Engine>>,
     /// Producer counter of the last send doorbell.
     pub(crate) producer: u16,
     /// Receive counter last seen in ERR.
-    receive_seen: u16,
+    pub(super) receive_seen: u16,
     /// The send ring as it was when its WQEs were posted, and the first WQEBB not retired since.
     shadow: Vec<u8>,
     retired: u16,
@@ -56,6 +53,8 @@ pub(crate) struct Qp {
     pub(super) signature_failed: bool,
     /// It may copy memory: `qpc_ext.mmo`.
     pub(super) mmo: bool,
+    /// DC initiator: number of this life.
+    pub(crate) dc_session: u32,
 }
 
 impl Qp {
@@ -73,6 +72,11 @@ impl Qp {
         }
         if context.log_sq_size().max(context.log_rq_size()) > caps::LOG_MAX_QP_SZ {
             return Err(Refusal::QUEUE_SIZE);
+        }
+        if context.log_num_dci_stream_channels() > caps::LOG_MAX_DCI_STREAMS
+            || context.log_num_dci_errored_streams() > caps::LOG_MAX_DCI_STREAMS
+        {
+            return Err(Refusal::DCI_STREAMS);
         }
         if n_receive_wqes != 0 && stride_bytes > caps::MAX_WQE_BYTES_RQ.into() {
             return Err(Refusal::RQ_STRIDE);
@@ -102,6 +106,7 @@ impl Qp {
             receive_shadowed: 0,
             signature_failed: false,
             mmo: false,
+            dc_session: 0,
         };
         qp.engine = Some(Box::new(Engine::new(qp.config(Qpn::new(0)))));
         Ok(qp)
@@ -129,6 +134,8 @@ impl Qp {
             receive_stride_bytes: 16 << context.log_rq_stride(),
             shared: None,
             xrcd: context.xrcd(),
+            dc_streams: dc_streams(context),
+            dc_session: self.dc_session,
             remote_qpn: context.remote_qpn(),
             mtu_bytes: context.mtu().bytes().unwrap_or(1024),
             log_msg_max: context.log_msg_max(),
@@ -297,12 +304,20 @@ impl Qp {
     }
 }
 
+/// The streams of a DC initiator, if it was made with any.
+fn dc_streams(context: &Qpc) -> Option<DcStreams> {
+    let log_channels = context.log_num_dci_stream_channels();
+    let streams = DcStreams { log_channels, log_errored: context.log_num_dci_errored_streams() };
+    (context.st() == ServiceType::DCI && log_channels != 0).then_some(streams)
+}
+
 /// What a service type executes; `None` for those that the model has not.
 fn service(st: ServiceType) -> Option<Service> {
     match st {
         ServiceType::RC => Some(Service::Connected),
         ServiceType::UC => Some(Service::Unacknowledged),
         ServiceType::XRC => Some(Service::Extended),
+        ServiceType::DCI => Some(Service::Dynamic),
         ServiceType::UD | ServiceType::QP0 | ServiceType::QP1 => Some(Service::Datagram),
         ServiceType::REG_UMR => Some(Service::Registration),
         _ => None,
@@ -439,56 +454,5 @@ impl Function {
         self.multicast.forget(number);
         self.refund(Cost::QP);
         done()
-    }
-
-    /// Calls into a QP's engine with the function as its host.
-    pub(super) fn with_engine<T>(
-        &mut self,
-        number: u32,
-        call: impl FnOnce(&mut Engine, &mut dyn Host) -> T,
-    ) -> Option<T> {
-        let mut engine = self.qps.get_mut(number)?.engine.take()?;
-        let result = call(&mut engine, &mut FunctionHost { function: self });
-        // The host cannot destroy QPs, so it is still there.
-        self.qps.get_mut(number)?.engine = Some(engine);
-        Some(result)
-    }
-
-    /// Runs the QPs that have something to do, and timers that are due.
-    pub(super) fn run_queues(&mut self) -> bool {
-        let now = self.clock.now_ns();
-        let mut busy = false;
-        let mut due = Vec::new();
-        for (number, qp) in self.qps.iter() {
-            if qp.deadline_ns().is_some_and(|at| at <= now) {
-                due.push((number, true));
-            } else if qp.state() == QpState::Err {
-                // In ERR receives are flushed as they are posted, and no doorbell tells.
-                let posted =
-                    qp.receive_record().and_then(|at| self.dma.load_be32(at).ok()).unwrap_or(0) as u16;
-                if posted != qp.receive_seen {
-                    due.push((number, false));
-                }
-            }
-        }
-        for (number, timer) in due {
-            busy = true;
-            if timer {
-                self.with_engine(number, |engine, host| engine.timer(host));
-            }
-            let posted = self.qps.get(number).and_then(Qp::receive_record);
-            let posted = posted.and_then(|at| self.dma.load_be32(at).ok()).unwrap_or(0) as u16;
-            if let Some(qp) = self.qps.get_mut(number) {
-                qp.receive_seen = posted;
-            }
-            self.ready.insert(number);
-        }
-        for number in std::mem::take(&mut self.ready) {
-            busy = true;
-            if self.with_engine(number, |engine, host| engine.run(host, BUDGET_PACKETS)) == Some(true) {
-                self.ready.insert(number);
-            }
-        }
-        busy
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     strict::{Rule, Violation},
 };
 use mlx5_direct::mlx5::{
-    cmd::{CmdOpcode, Init2initQpIn, Init2rtrQpIn, MboxIn, Qp2errIn},
+    cmd::{CmdOpcode, Init2initQpIn, Init2rtrQpIn, MboxIn, Qp2errIn, Rts2rtsQpIn},
     context::{Qpc, QpcExt, ServiceType},
     ids::Qpn,
 };
@@ -39,8 +39,12 @@ mod opt {
     pub(super) const ACCESS: u32 = RRE | RAE | RWE;
 }
 
-/// In `opt_param_mask_95_32` of INIT2INIT: `mmo` of the extended context.
-const EXT_MMO: u64 = 8;
+/// Bits of `opt_param_mask_95_32`.
+mod opt_95_32 {
+    pub(super) const DCI_STREAM_CHANNEL_ID: u64 = 1;
+    pub(super) const UDP_SPORT: u64 = 4;
+    pub(super) const MMO: u64 = 8;
+}
 
 /// One arrow of the state graph.
 #[derive(Debug)]
@@ -242,20 +246,55 @@ fn take_optional(qpc: &mut Qpc, new: &Qpc, mask: u32) {
     }
 }
 
-/// `mmo` of the extended context, if a transition sets it.
-fn new_mmo(opcode: CmdOpcode, input: &Input<'_>) -> Result<Option<bool>, Refusal> {
-    if opcode != CmdOpcode::INIT2INIT_QP {
-        return Ok(None);
-    }
-    let (head, rest) = input.get_with_list::<Init2initQpIn>()?;
-    match (head.opt_param_mask_95_32(), head.qpc_ext()) {
-        (0, _) => Ok(None),
-        (EXT_MMO, true) => {
-            let (ext, _) = QpcExt::read_from_prefix(rest).map_err(|_| Refusal::INPUT_SHORT)?;
-            Ok(Some(ext.mmo()))
+/// What two transitions take beside what all may (`opt_param_mask_95_32`).
+#[derive(Debug, Default)]
+struct Further {
+    /// Of the extended context.
+    mmo: Option<bool>,
+    /// DC initiator: the stream whose error software has seen.
+    stream: Option<u16>,
+    udp_sport: bool,
+}
+
+impl Further {
+    fn of(opcode: CmdOpcode, input: &Input<'_>) -> Result<Self, Refusal> {
+        let (mask, is_extended, rest, allowed) = match opcode {
+            CmdOpcode::INIT2INIT_QP => {
+                let (head, rest) = input.get_with_list::<Init2initQpIn>()?;
+                (head.opt_param_mask_95_32(), head.qpc_ext(), rest, opt_95_32::MMO)
+            }
+            CmdOpcode::RTS2RTS_QP => {
+                let (head, rest) = input.get_with_list::<Rts2rtsQpIn>()?;
+                let allowed = opt_95_32::DCI_STREAM_CHANNEL_ID | opt_95_32::UDP_SPORT;
+                (head.opt_param_mask_95_32(), head.qpc_ext(), rest, allowed)
+            }
+            _ => return Ok(Self::default()),
+        };
+        let selected = |bit| mask & bit != 0;
+        let extended = opt_95_32::MMO | opt_95_32::DCI_STREAM_CHANNEL_ID;
+        if mask & !allowed != 0 || selected(extended) && !is_extended {
+            return Err(Refusal::QP_OPT_PARAM);
         }
-        _ => Err(Refusal::QP_OPT_PARAM),
+        let mut further = Self { udp_sport: selected(opt_95_32::UDP_SPORT), ..Self::default() };
+        if selected(extended) {
+            let (extension, _) = QpcExt::read_from_prefix(rest).map_err(|_| Refusal::INPUT_SHORT)?;
+            further.mmo = selected(opt_95_32::MMO).then(|| extension.mmo());
+            further.stream =
+                selected(opt_95_32::DCI_STREAM_CHANNEL_ID).then(|| extension.dci_stream_channel_id());
+        }
+        Ok(further)
     }
+}
+
+/// The flow's entropy of a connected QP on RoCE v2.
+fn take_udp_sport(qpc: &mut Qpc, new: &Qpc) -> Result<(), Refusal> {
+    let port = new.primary_address_path().udp_sport();
+    let connected = matches!(qpc.st(), ServiceType::RC | ServiceType::UC);
+    if !connected || !caps::UDP_SOURCE_PORTS.contains(&port) {
+        return Err(Refusal::QP_UDP_PORT);
+    }
+    qpc.set_primary_address_path(qpc.primary_address_path().with_udp_sport(port));
+    Ok(())
 }
 
 impl Function {
@@ -271,6 +310,7 @@ impl Function {
             (input.qpn(), input.opt_param_mask(), input.qpc())
         };
         let number = qpn.get();
+        let further = Further::of(opcode, input)?;
         let qp = self.qps.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         let state = qp.state();
         if !transition.from.contains(&state) {
@@ -285,7 +325,6 @@ impl Function {
         if mask & !transition.optional != 0 {
             return Err(Refusal::QP_OPT_PARAM);
         }
-        let mmo = new_mmo(opcode, input)?;
         let old_counter = u32::from(qp.context.counter_set_id());
         let mut context = qp.context;
         (transition.required)(&mut context, &new);
@@ -295,13 +334,19 @@ impl Function {
         }
         take_optional(&mut context, &new, mask);
         self.check_context(opcode, &context)?;
+        if further.udp_sport {
+            take_udp_sport(&mut context, &new)?;
+        }
+        if let Some(stream) = further.stream {
+            self.reset_stream(number, stream)?;
+        }
         let counter = u32::from(context.counter_set_id());
         if counter != old_counter {
             self.hold_counters(counter)?;
             self.release_counters(old_counter);
         }
         if let Some(qp) = self.qps.get_mut(number) {
-            qp.mmo = mmo.unwrap_or(qp.mmo);
+            qp.mmo = further.mmo.unwrap_or(qp.mmo);
             if state == Sqd {
                 qp.retake_shadow(&self.dma);
             }
@@ -315,6 +360,12 @@ impl Function {
         done()
     }
 
+    /// Software has seen the error of a DC initiator's stream.
+    fn reset_stream(&mut self, number: u32, stream: u16) -> Result<(), Refusal> {
+        let was_errored = self.with_engine(number, |engine, _| engine.reset_stream(stream));
+        if was_errored == Some(true) { Ok(()) } else { Err(Refusal::DCI_STREAM) }
+    }
+
     fn check_context(&self, opcode: CmdOpcode, context: &Qpc) -> Result<(), Refusal> {
         let path = context.primary_address_path();
         match opcode {
@@ -324,7 +375,10 @@ impl Function {
             CmdOpcode::INIT2RTR_QP => {
                 let mtu = context.mtu().bytes().ok_or(Refusal::QP_MTU)?;
                 // Linux gives datagrams 4096 whatever the port carries.
-                let connected = matches!(context.st(), ServiceType::RC | ServiceType::UC | ServiceType::XRC);
+                let connected = matches!(
+                    context.st(),
+                    ServiceType::RC | ServiceType::UC | ServiceType::XRC | ServiceType::DCI
+                );
                 if connected && mtu > self.config.mtu_bytes.into() {
                     return Err(Refusal::QP_MTU);
                 }
@@ -349,6 +403,10 @@ impl Function {
         let shared = self.shared_queue_of(&context);
         let Some(qp) = self.qps.get_mut(number) else { return };
         qp.context = context.with_state(wire_state(to));
+        if to == Rtr && context.st() == ServiceType::DCI {
+            self.n_dc_sessions = self.n_dc_sessions.wrapping_add(1);
+            qp.dc_session = self.n_dc_sessions;
+        }
         if to == Rst {
             qp.forget_posted();
         }

@@ -90,8 +90,11 @@ impl Function {
         self.receive_at(number, &packet);
     }
 
-    /// Gives a packet to a queue pair, if there is one with this number.
+    /// Gives a packet to a queue pair or DC target, if there is one with this number.
     pub(super) fn receive_at(&mut self, number: u32, packet: &Packet<'_>) {
+        if self.dcts.contains(number) {
+            return self.receive_at_dct(number, packet);
+        }
         if self.with_engine(number, |engine, host| engine.receive(host, packet)).is_some() {
             self.ready.insert(number);
         }

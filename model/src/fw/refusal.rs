@@ -100,7 +100,7 @@ refusals! {
     MEMIC_OPERATIONS_LEFT = 0x4d0112 BAD_RES_STATE_ERR "the piece still has an address for an operation",
     MKEY_MEMIC = 0x4d00fc BAD_PARAM_ERR "the mkey's range is not inside a piece of MEMIC",
 
-    SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UC, XRC, UD, QP0, QP1 and REG_UMR queue pairs only",
+    SERVICE_TYPE = 0x4d0070 BAD_PARAM_ERR "the model executes RC, UC, XRC, DCI, UD, QP0, QP1 and REG_UMR queue pairs only",
     QP_NO_QUEUE = 0x4d0071 BAD_PARAM_ERR "the QP has neither send nor receive queue",
     RQ_STRIDE = 0x4d0072 BAD_PARAM_ERR "the receive stride is above max_wqe_sz_rq",
     RQ_TYPE = 0x4d0073 BAD_PARAM_ERR "rq_type is none of a queue of its own, a shared one and none",
@@ -112,7 +112,14 @@ refusals! {
     QP_READS = 0x4d0078 BAD_PARAM_ERR "log_sra_max or log_rra_max is above the capability",
     QP_PORT = 0x4d0079 BAD_PARAM_ERR "vhca_port_num is not 1",
     QP_MESSAGE = 0x4d007a BAD_PARAM_ERR "log_msg_max is above the capability",
+    QP_UDP_PORT = 0x4d006d BAD_PARAM_ERR "udp_sport is outside the range of the capabilities, or the QP is not of RC or UC",
+    DCT_STATE = 0x4d007f BAD_RES_STATE_ERR "a DCT is destroyed before it is drained, or drained twice",
+    DCI_STREAM = 0x4d006f BAD_PARAM_ERR "the DCI's stream is not in error",
+    DCI_STREAMS = 0x4d006e BAD_PARAM_ERR "the logs of the DCI's streams are above the capability",
     QP_STREAM = 0x4d007b BAD_PARAM_ERR "scatter to CQE or WQE signatures are asked for and not supported",
+
+    OBJECT_TYPE = 0x4d0048 BAD_PARAM_ERR "the device has no general objects of this type",
+    OBJECT_RANGE = 0x4d0049 BAD_PARAM_ERR "log_obj_range is not the granularity of reserved QPNs",
 
     MULTICAST_SERVICE = 0x4d007e BAD_PARAM_ERR "only UD queue pairs join multicast groups",
     MULTICAST_GID = 0x4d007d BAD_PARAM_ERR "the GID is not a multicast address",
@@ -168,6 +175,7 @@ impl Refusal {
             | Self::QP_READS
             | Self::QP_PORT
             | Self::QP_MESSAGE
+            | Self::DCI_STREAMS
             | Self::ROCE_INDEX
             | Self::RQT_SIZE => Rule::WithinCapabilities,
             Self::PAGE_SIZE | Self::PAGE_OFFSET | Self::PAS_ALIGNMENT | Self::PAGE_ALIGNMENT => {

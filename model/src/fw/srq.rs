@@ -199,14 +199,21 @@ impl Function {
         Ok(())
     }
 
-    /// The shared receive queue of a QP with this context; an XRC target has that which each request names.
+    /// The shared receive queue of a QP with this context; an XRC target has that which each request names, and a DC initiator
+    /// names one and receives nothing.
     pub(super) fn shared_queue_of(&self, context: &Qpc) -> Option<SharedQueue> {
-        if context.rq_type() != RqType::SRQ_RQ || context.st() == ServiceType::XRC {
+        if context.rq_type() != RqType::SRQ_RQ || matches!(context.st(), ServiceType::XRC | ServiceType::DCI)
+        {
             return None;
         }
         let number = context.srqn_rmpn_xrqn();
         let pd = self.srqs.get(number)?.pd();
         Some(shared_queue(number, pd, context.cqn_rcv(), context.user_index()))
+    }
+
+    /// Protection domain of a shared receive queue's WQEs.
+    pub(super) fn srq_pd(&self, number: u32) -> Option<Pdn> {
+        self.srqs.get(number).map(Srq::pd)
     }
 
     /// The shared receive queue `number`, if it is of this XRC domain.
@@ -350,7 +357,7 @@ impl Function {
 }
 
 /// With CQEs of version 0 the queue's number stands where its user index would.
-fn shared_queue(number: u32, pd: Pdn, cqn: Cqn, user_index: UserIndex) -> SharedQueue {
+pub(super) fn shared_queue(number: u32, pd: Pdn, cqn: Cqn, user_index: UserIndex) -> SharedQueue {
     let user_index = match user_index.get() {
         NO_USER_INDEX => UserIndex::new(number),
         _ => user_index,

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod datagram;
+mod extension;
 pub mod icrc;
 pub mod link;
 pub(crate) mod neighbour;
@@ -12,11 +13,9 @@ mod parse;
 pub mod uplink;
 mod uplink_address;
 
+pub use extension::{Acknowledgement, Aeth, AtomicEth, DcEth, Deth, Reth};
 pub use link::{Address, Fate, Interference, Port, Wire};
 pub use opcode::{Opcode, Transport};
-pub use packet::{
-    Acknowledgement, Aeth, AtomicEth, Bth, Deth, Ethernet, Headers, LinkHeader, Lrh, MAX_FRAME_BYTES,
-    Network, Packet, PacketError, Reth,
-};
+pub use packet::{Bth, Ethernet, Headers, LinkHeader, Lrh, MAX_FRAME_BYTES, Network, Packet, PacketError};
 pub use uplink::{Uplink, UplinkCounters};
 pub use uplink_address::UplinkAddress;

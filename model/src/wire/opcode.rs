@@ -1,4 +1,8 @@
-//! BTH opcodes: of RC, UC, XRC and UD.
+//! BTH opcodes: of RC, UC, XRC, UD and DC.
+//!
+//! What DC has on the wire is not public. Here it is a form of the model's own, for models among themselves: RC's operations under
+//! a number that the InfiniBand specification leaves to manufacturers, and in front of each request's other headers a
+//! [`DcEth`](super::DcEth). Responses are RC's.
 
 use core::fmt;
 
@@ -16,6 +20,7 @@ impl Extensions {
     pub(super) const PAYLOAD: u16 = 64;
     pub(super) const DETH: u16 = 128;
     pub(super) const XRC_ETH: u16 = 256;
+    pub(super) const DC_ETH: u16 = 512;
     pub(super) const NONE: Self = Self(0);
 
     pub(super) const fn has(self, header: u16) -> bool {
@@ -43,6 +48,9 @@ impl Extensions {
         if self.has(Self::XRC_ETH) {
             len += 4;
         }
+        if self.has(Self::DC_ETH) {
+            len += 20;
+        }
         if self.has(Self::IMM) {
             len += 4;
         }
@@ -65,6 +73,8 @@ pub enum Transport {
     Ud = 3,
     /// Extended reliable connection.
     Xrc = 5,
+    /// Dynamically connected, in the model's own form.
+    Dc = 6,
 }
 
 /// `BTH.OpCode`: [`Transport`] in `[7:5]`, operation in `[4:0]`.
@@ -121,13 +131,14 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Its transport, if that is one of the four.
+    /// Its transport, if that is one of the five.
     pub const fn transport(self) -> Option<Transport> {
         match self.0 >> 5 {
             0 => Some(Transport::Rc),
             1 => Some(Transport::Uc),
             3 => Some(Transport::Ud),
             5 => Some(Transport::Xrc),
+            6 => Some(Transport::Dc),
             _ => None,
         }
     }
@@ -138,11 +149,11 @@ impl Opcode {
         Self((transport as u8) << 5 | self.0 & 0x1f)
     }
 
-    /// The operation by the name that it has here: UC and XRC number theirs as RC does.
+    /// The operation by the name that it has here: UC, XRC and DC number theirs as RC does.
     #[must_use]
     pub const fn operation(self) -> Self {
         match self.transport() {
-            Some(Transport::Uc | Transport::Xrc) => self.on(Transport::Rc),
+            Some(Transport::Uc | Transport::Xrc | Transport::Dc) => self.on(Transport::Rc),
             _ => self,
         }
     }
@@ -159,6 +170,7 @@ impl Opcode {
             Some(Transport::Uc) if self.operation().0 > Self::WRITE_ONLY_IMM.0 => None,
             // Requests name the shared receive queue, before all else; responses go back to the one QP.
             Some(Transport::Xrc) if !self.is_response() => Some(Extensions(headers | Extensions::XRC_ETH)),
+            Some(Transport::Dc) if !self.is_response() => Some(Extensions(headers | Extensions::DC_ETH)),
             _ => Some(Extensions(headers)),
         }
     }
@@ -212,6 +224,7 @@ impl fmt::Debug for Opcode {
         match self.transport() {
             Some(Transport::Uc) => f.write_str("UC_")?,
             Some(Transport::Xrc) => f.write_str("XRC_")?,
+            Some(Transport::Dc) => f.write_str("DC_")?,
             _ => {}
         }
         write!(f, "{}(0x{:02x})", self.name(), self.0)
@@ -230,6 +243,8 @@ mod tests {
         assert!(xrc.is_write() && !xrc.is_send() && !xrc.is_response());
         let length = |opcode: Opcode| opcode.extensions().map(Extensions::len_bytes);
         assert_eq!((length(xrc), length(Opcode(0x2b)), length(Opcode(0x0b))), (Some(24), Some(20), Some(20)));
+        let dc = Opcode::WRITE_ONLY_IMM.on(Transport::Dc);
+        assert_eq!((length(dc), length(Opcode::ACKNOWLEDGE.on(Transport::Dc))), (Some(40), Some(4)));
         // Responses name no shared receive queue; UC has no READ, no acknowledgement and no invalidation.
         assert_eq!(length(Opcode::ACKNOWLEDGE.on(Transport::Xrc)), Some(4));
         for operation in [Opcode::READ_REQUEST, Opcode::ACKNOWLEDGE, Opcode::SEND_ONLY_INV] {

@@ -3,6 +3,7 @@
 //! ICRC; and on InfiniBand the VCRC.
 
 use super::{
+    extension::{Aeth, AtomicEth, DcEth, Deth, Reth},
     icrc::{Carrier, icrc, vcrc},
     opcode::{Extensions, Opcode},
 };
@@ -18,8 +19,9 @@ pub const ROCE_UDP_PORT: u16 = 4791;
 pub const DEFAULT_PKEY: u16 = 0xffff;
 /// Hop limit where the address vector has none.
 pub const DEFAULT_HOP_LIMIT: u8 = 64;
-/// Ethernet, VLAN, IPv6, UDP, BTH, the longest extension headers, 4096 bytes of payload, ICRC.
-pub const MAX_FRAME_BYTES: usize = 18 + 48 + 12 + 28 + 4096 + 4;
+/// Ethernet, VLAN, IPv6, UDP, BTH, the longest extension headers before payload (of a DC WRITE with immediate data), 4096 bytes of it,
+/// ICRC.
+pub const MAX_FRAME_BYTES: usize = 18 + 48 + 12 + 40 + 4096 + 4;
 
 pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -103,97 +105,6 @@ pub struct Bth {
     pub psn: Psn,
 }
 
-/// RDMA extended transport header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reth {
-    /// Address at the responder.
-    pub addr: u64,
-    /// Key at the responder.
-    pub rkey: u32,
-    /// Length of the whole message.
-    pub len_bytes: u32,
-}
-
-/// Datagram extended transport header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deth {
-    /// Key that the receiver must have.
-    pub qkey: u32,
-    /// The sender.
-    pub source_qpn: Qpn,
-}
-
-/// Atomic extended transport header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AtomicEth {
-    /// Address at the responder.
-    pub addr: u64,
-    /// Key at the responder.
-    pub rkey: u32,
-    /// Value to swap in or to add.
-    pub swap_or_add: u64,
-    /// Value to compare with.
-    pub compare: u64,
-}
-
-/// Acknowledge extended transport header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Aeth {
-    /// `[6:5]` kind: 0 ACK, 1 RNR NAK, 3 NAK; `[4:0]` credits, timer code or NAK code.
-    pub syndrome: u8,
-    /// Message sequence number, 24 bits.
-    pub msn: u32,
-}
-
-/// What an [`Aeth`] says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Acknowledgement {
-    /// All requests up to this PSN were executed.
-    Ack,
-    /// No receive WQE: try again after the time of this code.
-    RnrNak(u8),
-    /// Expected an earlier PSN: this one.
-    SequenceError,
-    /// The request breaks a rule.
-    InvalidRequest,
-    /// No right to the memory.
-    AccessError,
-    /// The responder failed.
-    OperationalError,
-    /// Reserved code.
-    Unknown(u8),
-}
-
-impl Aeth {
-    /// An acknowledgement in answer, with the responder's message sequence number.
-    pub const fn new(what: Acknowledgement, msn: u32) -> Self {
-        let syndrome = match what {
-            // Credits 31: end-to-end flow control is not used.
-            Acknowledgement::Ack => 0x1f,
-            Acknowledgement::RnrNak(timer) => 0x20 | timer & 0x1f,
-            Acknowledgement::SequenceError => 0x60,
-            Acknowledgement::InvalidRequest => 0x61,
-            Acknowledgement::AccessError => 0x62,
-            Acknowledgement::OperationalError => 0x63,
-            Acknowledgement::Unknown(syndrome) => syndrome,
-        };
-        Self { syndrome, msn }
-    }
-
-    /// What it says.
-    pub const fn what(&self) -> Acknowledgement {
-        match self.syndrome {
-            0x00..=0x1f => Acknowledgement::Ack,
-            0x20..=0x3f => Acknowledgement::RnrNak(self.syndrome & 0x1f),
-            0x60 => Acknowledgement::SequenceError,
-            0x61 => Acknowledgement::InvalidRequest,
-            0x62 => Acknowledgement::AccessError,
-            0x63 => Acknowledgement::OperationalError,
-            syndrome => Acknowledgement::Unknown(syndrome),
-        }
-    }
-}
-
 /// All headers of a packet. Extension headers are present as the opcode has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
@@ -215,6 +126,8 @@ pub struct Headers {
     pub deth: Option<Deth>,
     /// Number of the shared receive queue that an XRC request is for.
     pub xrc_srqn: Option<u32>,
+    /// Who asks a DC target.
+    pub dc: Option<DcEth>,
     /// Immediate data as the big-endian integer of its bytes.
     pub imm: Option<u32>,
     /// rkey to invalidate.
@@ -243,7 +156,7 @@ pub enum PacketError {
     Lrh,
     /// `BTH.TVer` is not 0.
     TransportVersion,
-    /// No opcode of RC, UC, XRC or UD.
+    /// No opcode of RC, UC, XRC, UD or DC.
     Opcode(Opcode),
     /// ICRC computed and found.
     Icrc {
@@ -269,7 +182,7 @@ impl fmt::Display for PacketError {
             Self::Ip => f.write_str("broken IP header"),
             Self::Lrh => f.write_str("LRH of an unknown version, or of no InfiniBand transport packet"),
             Self::TransportVersion => f.write_str("BTH transport version is not 0"),
-            Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is none of RC, UC, XRC or UD"),
+            Self::Opcode(opcode) => write!(f, "opcode {opcode:?} is none of RC, UC, XRC, UD or DC"),
             Self::Icrc { computed, found } => {
                 write!(f, "ICRC is 0x{found:08x}, computed 0x{computed:08x}")
             }
@@ -424,6 +337,14 @@ impl Headers {
     fn write_extensions(&self, extensions: Extensions, frame: &mut Vec<u8>) {
         if extensions.has(Extensions::XRC_ETH) {
             frame.extend_from_slice(&(self.xrc_srqn.unwrap_or(0) & 0xff_ffff).to_be_bytes());
+        }
+        if extensions.has(Extensions::DC_ETH) {
+            let (source_qpn, oldest) = (Qpn::new(0), Psn::new(0));
+            let dc = self.dc.unwrap_or(DcEth { access_key: 0, session: 0, source_qpn, oldest });
+            frame.extend_from_slice(&dc.access_key.to_be_bytes());
+            frame.extend_from_slice(&dc.session.to_be_bytes());
+            frame.extend_from_slice(&dc.source_qpn.get().to_be_bytes());
+            frame.extend_from_slice(&dc.oldest.get().to_be_bytes());
         }
         if extensions.has(Extensions::RETH) {
             let reth = self.reth.unwrap_or(Reth { addr: 0, rkey: 0, len_bytes: 0 });

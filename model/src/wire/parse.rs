@@ -1,12 +1,13 @@
 //! Parsing whole packets.
 
 use super::{
+    extension::{Aeth, AtomicEth, DcEth, Deth, Reth},
     icrc::{icrc, vcrc},
     opcode::{Extensions, Opcode},
     packet::{
-        Aeth, AtomicEth, Bth, Deth, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, ETHERTYPE_VLAN, Ethernet,
-        Headers, ICRC_BYTES, LRH_BYTES, LinkHeader, Lrh, NEXT_HEADER_BTH, NEXT_IS_BTH, NEXT_IS_GRH, Network,
-        PROTOCOL_UDP, Packet, PacketError, ROCE_UDP_PORT, Reth, VCRC_BYTES, carrier, ones_sum,
+        Bth, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, ETHERTYPE_VLAN, Ethernet, Headers, ICRC_BYTES,
+        LRH_BYTES, LinkHeader, Lrh, NEXT_HEADER_BTH, NEXT_IS_BTH, NEXT_IS_GRH, Network, PROTOCOL_UDP, Packet,
+        PacketError, ROCE_UDP_PORT, VCRC_BYTES, carrier, ones_sum,
     },
 };
 use crate::exec::host::RoceKind;
@@ -186,11 +187,20 @@ fn parse_transport(
         atomic_ack: None,
         deth: None,
         xrc_srqn: None,
+        dc: None,
         imm: None,
         invalidate: None,
     };
     if extensions.has(Extensions::XRC_ETH) {
         headers.xrc_srqn = Some(rest.u32()? & 0xff_ffff);
+    }
+    if extensions.has(Extensions::DC_ETH) {
+        headers.dc = Some(DcEth {
+            access_key: rest.u64()?,
+            session: rest.u32()?,
+            source_qpn: Qpn::new(rest.u32()?),
+            oldest: Psn::new(rest.u32()?),
+        });
     }
     if extensions.has(Extensions::RETH) {
         headers.reth = Some(Reth { addr: rest.u64()?, rkey: rest.u32()?, len_bytes: rest.u32()? });

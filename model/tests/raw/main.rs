@@ -5,6 +5,7 @@ mod completions;
 mod copies;
 mod counters;
 mod cq_modify;
+mod dct;
 mod devx;
 mod doorbells;
 mod ethernet;

@@ -28,7 +28,7 @@ struct Ready {
     posted: u16,
 }
 
-fn create_rmp(rig: &Rig, pd: u32, ring: u64, record: u64) -> u32 {
+pub(crate) fn create_rmp(rig: &Rig, pd: u32, ring: u64, record: u64) -> u32 {
     let input = Raw::cmd(0x90c, 272)
         .set(0x20, 23, 20, 1)
         .set(0x58, 23, 0, pd)

@@ -12,7 +12,7 @@ use mlx5_direct::{
 };
 use mlx5_model::{
     exec::{QpConfig, QpEvent, QpState, Rule},
-    wire::{Acknowledgement, Aeth, Headers, Opcode, Packet, packet::AtomicEth},
+    wire::{Acknowledgement, Aeth, AtomicEth, Headers, Opcode, Packet},
 };
 
 const FLUSH: CqeSyndrome = CqeSyndrome::WR_FLUSH_ERR;

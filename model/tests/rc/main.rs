@@ -3,6 +3,7 @@
 
 mod counters;
 mod datagrams;
+mod dc;
 mod errors;
 mod faults;
 mod operations;

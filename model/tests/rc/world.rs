@@ -6,8 +6,9 @@ use mlx5_direct::{
 };
 use mlx5_model::{
     exec::{
-        Counter, Engine, Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, Right, Ring, RingFault,
-        RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
+        Counter, DcTarget, Engine, Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, Right, Ring,
+        RingFault, RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest,
+        Wake,
     },
     wire::{Address, Packet, Port, Wire},
 };
@@ -197,6 +198,7 @@ impl Host for Side {
 pub(crate) struct Node {
     pub(crate) side: Side,
     pub(crate) qps: HashMap<Qpn, Engine>,
+    pub(crate) dcts: HashMap<Qpn, DcTarget>,
     pub(crate) port: Port,
     pub(crate) send_counters: HashMap<Qpn, u16>,
 }
@@ -289,6 +291,7 @@ impl World {
             Node {
                 side,
                 qps: HashMap::new(),
+                dcts: HashMap::new(),
                 port: wire.add_port(Address::Mac(mac)),
                 send_counters: HashMap::new(),
             }
@@ -351,6 +354,9 @@ impl World {
                 }
                 busy |= qp.run(&mut node.side, 32);
             }
+            for dct in node.dcts.values_mut() {
+                busy |= dct.run(&mut node.side, 32);
+            }
             busy |= node.side.n_outbox > 0;
             for frame in &node.side.outbox[..node.side.n_outbox] {
                 if let Some(trace) = &mut self.trace {
@@ -363,10 +369,13 @@ impl World {
         for node in &mut self.nodes {
             while let Some(frame) = self.wire.receive(node.port, self.now) {
                 busy = true;
-                if let Ok(packet) = Packet::parse(&frame)
-                    && let Some(qp) = node.qps.get_mut(&packet.headers.bth.dest_qpn)
-                {
-                    qp.receive(&mut node.side, &packet);
+                if let Ok(packet) = Packet::parse(&frame) {
+                    let number = packet.headers.bth.dest_qpn;
+                    if let Some(qp) = node.qps.get_mut(&number) {
+                        qp.receive(&mut node.side, &packet);
+                    } else if let Some(dct) = node.dcts.get_mut(&number) {
+                        dct.receive(&mut node.side, &packet);
+                    }
                 }
                 self.wire.recycle(frame);
             }

@@ -5,8 +5,8 @@ use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, RequesterCqe, ResponderCqe},
     mlx5::ids::{Cqn, Lkey, Rkey},
     wqe::{
-        AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, FenceMode, InlineSeg, RaddrSeg, SendOpcode,
-        XrcSeg,
+        AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, DcAvSeg, FenceMode, InlineSeg, RaddrSeg,
+        SendOpcode, XrcSeg,
     },
 };
 use mlx5_model::exec::Wake;
@@ -21,8 +21,9 @@ pub(crate) struct Wr {
     pub(crate) imm: u32,
     /// Shared receive queue of an XRC request.
     pub(crate) xrc_srqn: Option<u32>,
-    /// Address vector of a datagram.
+    /// Address vector of a datagram, or in its place that of a DC request.
     pub(crate) av: Option<AvSeg>,
+    pub(crate) stream: u16,
     pub(crate) remote: Option<(u64, u32)>,
     pub(crate) operands: Option<(u64, u64)>,
     /// Offset in memory, length, key.
@@ -40,6 +41,7 @@ impl Wr {
             imm: 0,
             xrc_srqn: None,
             av: None,
+            stream: 0,
             remote: None,
             operands: None,
             sges: Vec::new(),
@@ -91,6 +93,14 @@ impl Wr {
         self.av = Some(av);
         self
     }
+    /// To a DC target.
+    pub(crate) fn at_target(self, av: DcAvSeg) -> Self {
+        self.by(AvSeg::from_bytes(av.to_bytes()))
+    }
+    pub(crate) fn stream(mut self, stream: u16) -> Self {
+        self.stream = stream;
+        self
+    }
     pub(crate) fn inline(mut self, data: &[u8]) -> Self {
         self.inline = Some(data.to_vec());
         self
@@ -127,6 +137,7 @@ impl Wr {
             .with_fm(self.fm)
             .with_ce(self.ce)
             .with_se(self.se)
+            .with_dci_stream_channel_id(self.stream)
             .with_imm(self.imm);
         out[..16].copy_from_slice(&ctrl.to_bytes());
         out

@@ -2,6 +2,7 @@
 
 pub mod ads;
 pub mod cqc;
+pub mod dctc;
 pub mod eqc;
 pub mod flow;
 pub mod fte_match;
@@ -18,6 +19,7 @@ pub mod wq;
 
 pub use ads::Ads;
 pub use cqc::{CqPeriodMode, CqState, CqStatus, Cqc, CqeSize};
+pub use dctc::{DctState, Dctc};
 pub use eqc::{EqState, EqStatus, Eqc};
 pub use flow::{DestFormatStruct, FlowAction, FlowContext, FlowDestination, FlowTableContext, Vlan};
 pub use fte_match::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc};
