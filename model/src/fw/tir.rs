@@ -96,7 +96,11 @@ impl Rqt {
 
 impl Function {
     pub(super) fn create_tir(&mut self, input: &Input<'_>) -> Output {
-        let context = input.get::<CreateTirIn>()?.ctx();
+        let input: CreateTirIn = input.get()?;
+        let context = input.ctx();
+        if context.transport_domain() == 0 && input.uid() != 0 {
+            return Err(Refusal::TIR_DOMAIN);
+        }
         if context.disp_type() == INDIRECT {
             let rqt = self.rqts.get_mut(context.indirect_table()).ok_or(Refusal::NO_SUCH_OBJECT)?;
             rqt.n_users += 1;

@@ -172,3 +172,17 @@ fn rates_are_kept_by_number() {
     assert_eq!(rig.run(in_packets).syndrome(), Refusal::RATE.syndrome);
     rig.model.assert_clean();
 }
+
+/// A TIR of a process that names no transport domain: a card has one for it, and the model says that it has not. That is no
+/// driver's mistake; without a process it is.
+#[test]
+fn a_process_names_a_transport_domain() {
+    let mut rig = Rig::new("drive=step");
+    rig.bring_up();
+    let uid = rig.run(Raw::cmd(0xa04, 64)).ok().dword(8) & 0xffff;
+    let tir = Raw::cmd(0x900, 272);
+    assert_eq!(rig.run(tir.clone().set(0, 15, 0, uid)).syndrome(), Refusal::TIR_DOMAIN.syndrome);
+    rig.model.assert_clean();
+    assert_eq!(rig.run(tir).syndrome(), Refusal::NO_SUCH_OBJECT.syndrome);
+    assert_eq!(rules(&rig), [Rule::ObjectExists]);
+}
