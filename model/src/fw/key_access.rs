@@ -85,11 +85,15 @@ impl Mkey {
         if on_device { 0 } else { self.context.start_addr() }
     }
 
-    /// Entry and offset within it of the byte at `addr`, in a list of entries of one size. The first entry is
-    /// the one that holds `start_addr`.
+    /// Entry and offset within it of the byte at `addr`, in a list of entries of one size. The first page is the one that
+    /// holds `start_addr`; a key's first piece begins there.
     fn fixed_entry(&self, addr: u64) -> (u64, u64) {
         let entry_bytes = 1u64 << self.context.log_page_size();
-        let from_first = addr.wrapping_sub(self.context.start_addr() & !(entry_bytes - 1));
+        let first = match self.context.access_mode() {
+            MkcAccessMode::KSM => self.context.start_addr(),
+            _ => self.context.start_addr() & !(entry_bytes - 1),
+        };
+        let from_first = addr.wrapping_sub(first);
         (from_first >> self.context.log_page_size(), from_first % entry_bytes)
     }
 

@@ -6,7 +6,7 @@ use super::{
     buffer::Buffer,
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
-    wq::{WqState, wq_buffer},
+    wq::WqState,
 };
 use crate::mem::{DmaFault, DmaMap};
 use mlx5_direct::mlx5::{
@@ -89,7 +89,7 @@ impl Rq {
 impl Function {
     pub(super) fn create_rq(&mut self, input: &Input<'_>) -> Output {
         let (input, list) = input.get_with_list::<CreateRqIn>()?;
-        let context = input.ctx();
+        let mut context = input.ctx();
         let wq = context.wq();
         if WqState::from_wire(context.state()) != Some(WqState::Reset) {
             return Err(Refusal::WQ_STATE);
@@ -105,8 +105,8 @@ impl Function {
             if wq.wq_type() != WqType::TYPE_CYCLIC {
                 return Err(Refusal::WQ_TYPE);
             }
-            buffer = Some(wq_buffer(&self.dma, &wq, list)?);
-            self.check_record(wq.dbr_addr())?;
+            let (ring, record) = self.wq_memory(&wq, list)?;
+            (buffer, context) = (Some(ring), context.with_wq(wq.with_dbr_addr(record)));
             // Linux makes a queue for what is to be dropped, and names no domain: nothing is ever posted there.
             if wq.pd().get() != 0 {
                 self.pds.hold(wq.pd().get(), Refusal::NO_SUCH_PD)?;

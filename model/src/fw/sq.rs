@@ -6,7 +6,7 @@ use super::{
     buffer::Buffer,
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
-    wq::{WqState, wq_buffer},
+    wq::WqState,
 };
 use crate::{
     exec::Wake,
@@ -81,8 +81,8 @@ impl Function {
             return Err(Refusal::SQ_TIS);
         }
         self.rates.check(context.packet_pacing_rate_limit_index())?;
-        let buffer = wq_buffer(&self.dma, &wq, list)?;
-        self.check_record(wq.dbr_addr())?;
+        let (buffer, record) = self.wq_memory(&wq, list)?;
+        let context = context.with_wq(wq.with_dbr_addr(record));
         if !self.uars.contains(wq.uar_page().get()) {
             return Err(Refusal::NO_SUCH_UAR);
         }

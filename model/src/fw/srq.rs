@@ -1,7 +1,8 @@
 //! Shared receive queues, RMPs and those of XRC: a list of WQEs that any queue pair may take the next of.
 //!
 //! The WQEs are one array, and each names the index of the one after it. The device begins at 0 and goes from
-//! WQE to WQE; software appends to the list what it got back. The doorbell record counts WQEs posted.
+//! WQE to WQE; software appends to the list what it got back. An RMP may be a ring instead. The doorbell record counts WQEs
+//! posted.
 #![forbid(unsafe_code)]
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     caps,
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
-    wq::{WqState, wq_buffer},
+    wq::WqState,
 };
 use crate::{
     exec::{SharedQueue, SharedWqe},
@@ -100,6 +101,11 @@ impl Srq {
         }
     }
 
+    /// Its WQEs are taken in the order of the ring. They have a next segment all the same, which means nothing.
+    fn is_cyclic(&self) -> bool {
+        matches!(&self.context, Context::Rmp(context) if context.wq().wq_type() == WqType::TYPE_CYCLIC)
+    }
+
     fn xrc(&self) -> Option<&XrcSrqc> {
         match &self.context {
             Context::Xrc(context) => Some(context),
@@ -120,9 +126,10 @@ impl Function {
             }
         }
         let (n_posted, n_wqes) = (srq.n_posted(), srq.n_wqes);
-        // One stays with software, since the list must end at one that is not posted.
-        if n_posted >= u64::from(n_wqes) {
-            let detail = format!("{n_posted} WQEs are posted, the list of {n_wqes} has room for one less");
+        // Of a list one stays with software, since it must end at one that is not posted.
+        let room = if srq.is_cyclic() { n_wqes } else { n_wqes - 1 };
+        if n_posted > u64::from(room) {
+            let detail = format!("{n_posted} WQEs are posted, the queue of {n_wqes} has room for {room}");
             self.fail_srq(number, Rule::ProducerWithinRing, detail);
             return 0;
         }
@@ -152,7 +159,10 @@ impl Function {
             self.fail_srq(number, Rule::SharedListSound, detail);
             return SharedWqe::Broken;
         }
-        let next = wqe.first_chunk().map_or(0, |head| SrqNextSeg::from_bytes(*head).next_wqe_index());
+        let next = match srq.is_cyclic() {
+            true => ((u32::from(index) + 1) % srq.n_wqes) as u16,
+            false => wqe.first_chunk().map_or(0, |head| SrqNextSeg::from_bytes(*head).next_wqe_index()),
+        };
         if u32::from(next) >= srq.n_wqes {
             let detail = format!("WQE {index} names {next} as the next, the queue has {}", srq.n_wqes);
             self.fail_srq(number, Rule::SharedListSound, detail);
@@ -230,12 +240,8 @@ impl Function {
         if WqState::from_wire(context.state()) != Some(WqState::Ready) {
             return Err(Refusal::WQ_STATE);
         }
-        if wq.wq_type() != WqType::TYPE_LINKED_LIST {
-            return Err(Refusal::WQ_TYPE);
-        }
-        let buffer = wq_buffer(&self.dma, &wq, list)?;
-        self.check_record(wq.dbr_addr())?;
-        let (record, stride, size) = (wq.dbr_addr(), wq.log_wq_stride(), wq.log_wq_sz());
+        let (buffer, record) = self.wq_memory(&wq, list)?;
+        let (stride, size) = (wq.log_wq_stride(), wq.log_wq_sz());
         let number = self.insert_srq(Context::Rmp(context), buffer, record, stride, size)?;
         out(CreateRmpOut::new().with_rmpn(number))
     }

@@ -98,21 +98,24 @@ impl Function {
     pub(super) fn create_tir(&mut self, input: &Input<'_>) -> Output {
         let input: CreateTirIn = input.get()?;
         let context = input.ctx();
-        if context.transport_domain() == 0 && input.uid() != 0 {
-            return Err(Refusal::TIR_DOMAIN);
-        }
         if context.disp_type() == INDIRECT {
             let rqt = self.rqts.get_mut(context.indirect_table()).ok_or(Refusal::NO_SUCH_OBJECT)?;
             rqt.n_users += 1;
         } else if !self.rqs.contains(context.inline_rqn()) {
             return Err(Refusal::NO_SUCH_OBJECT);
         }
-        let held = self.transport_domains.hold(context.transport_domain(), Refusal::NO_SUCH_OBJECT);
+        let held = self.hold_domain(context.transport_domain(), input.uid());
         let created = held.and_then(|()| self.tirs.insert(Tir { context }));
         if created.is_err() {
             self.release_rqt(&context);
         }
         out(CreateTirOut::new().with_tirn(created?))
+    }
+
+    /// Processes may name none: it is domain 0, which is nobody's.
+    fn hold_domain(&mut self, domain: u32, uid: u16) -> Result<(), Refusal> {
+        let none = domain == 0 && uid != 0;
+        if none { Ok(()) } else { self.transport_domains.hold(domain, Refusal::NO_SUCH_OBJECT) }
     }
 
     fn release_rqt(&mut self, context: &Tirc) {
@@ -157,8 +160,9 @@ impl Function {
     }
 
     pub(super) fn create_tis(&mut self, input: &Input<'_>) -> Output {
-        let context = input.get::<CreateTisIn>()?.ctx();
-        self.transport_domains.hold(context.transport_domain(), Refusal::NO_SUCH_OBJECT)?;
+        let input: CreateTisIn = input.get()?;
+        let context = input.ctx();
+        self.hold_domain(context.transport_domain(), input.uid())?;
         out(CreateTisOut::new().with_tisn(self.tiss.insert(Tis { context, n_users: 0 })?))
     }
 

@@ -1,8 +1,13 @@
 //! What SQs, RQs and shared receive queues have in common: a ring, and three states.
 #![forbid(unsafe_code)]
 
-use super::{buffer::Buffer, caps, refusal::Refusal};
-use crate::mem::DmaMap;
+use super::{
+    Function,
+    buffer::Buffer,
+    caps,
+    devx::{BufferSource, UmemPart},
+    refusal::Refusal,
+};
 use mlx5_direct::mlx5::context::{Wq, WqType};
 
 /// State of a work queue.
@@ -39,17 +44,24 @@ impl WqState {
     }
 }
 
-/// The ring of a work queue, from its description and the page list behind the input.
-pub(crate) fn wq_buffer(dma: &DmaMap, wq: &Wq, list: &[u8]) -> Result<Buffer, Refusal> {
-    if wq.wq_umem_valid() || wq.dbr_umem_valid() {
-        return Err(Refusal::UMEM);
+impl Function {
+    /// Ring and doorbell record of a work queue, from its description and the page list behind the input.
+    pub(super) fn wq_memory(&self, wq: &Wq, list: &[u8]) -> Result<(Buffer, u64), Refusal> {
+        if matches!(wq.wq_type(), WqType::TYPE_LINKED_LIST_STRIDING_RQ | WqType::TYPE_CYCLIC_STRIDING_RQ) {
+            return Err(Refusal::WQ_TYPE);
+        }
+        if wq.log_wq_sz() > caps::LOG_MAX_WQ_SZ || wq.log_wq_stride() > caps::LOG_MAX_STRIDE {
+            return Err(Refusal::QUEUE_SIZE);
+        }
+        let umem = UmemPart { id: wq.wq_umem_id(), offset_bytes: wq.wq_umem_offset() };
+        let source = BufferSource {
+            log_page_size: wq.log_wq_pg_sz(),
+            page_offset: wq.page_offset(),
+            list,
+            umem: wq.wq_umem_valid().then_some(umem),
+        };
+        let buffer = self.buffer(source, 1u64 << (wq.log_wq_sz() + wq.log_wq_stride()), false)?;
+        let record = self.record_address(wq.dbr_umem_valid().then_some(wq.dbr_umem_id()), wq.dbr_addr())?;
+        Ok((buffer, record))
     }
-    if matches!(wq.wq_type(), WqType::TYPE_LINKED_LIST_STRIDING_RQ | WqType::TYPE_CYCLIC_STRIDING_RQ) {
-        return Err(Refusal::WQ_TYPE);
-    }
-    if wq.log_wq_sz() > caps::LOG_MAX_WQ_SZ || wq.log_wq_stride() > caps::LOG_MAX_STRIDE {
-        return Err(Refusal::QUEUE_SIZE);
-    }
-    let len_bytes = 1u64 << (wq.log_wq_sz() + wq.log_wq_stride());
-    Buffer::new(dma, wq.log_wq_pg_sz(), wq.page_offset(), len_bytes, list, false)
 }

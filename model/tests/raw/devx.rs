@@ -2,6 +2,7 @@
 
 use crate::{
     keys::{MTT, PAGE},
+    port::cable,
     rig::{Cq, Qp, Raw, Rig, pages},
     rules,
 };
@@ -9,7 +10,7 @@ use mlx5_model::{Rule, fw::Refusal};
 
 /// A umem over `len_bytes` at `memory`.
 #[track_caller]
-fn create_umem(rig: &Rig, uid: u32, memory: u64, len_bytes: u64) -> u32 {
+pub(crate) fn create_umem(rig: &Rig, uid: u32, memory: u64, len_bytes: u64) -> u32 {
     let inside = memory % PAGE;
     let list: Vec<u64> = pages(memory - inside, inside + len_bytes).iter().map(|page| page | 3).collect();
     let input = Raw::cmd(0xa08, 48)
@@ -173,16 +174,18 @@ fn rates_are_kept_by_number() {
     rig.model.assert_clean();
 }
 
-/// A TIR of a process that names no transport domain: a card has one for it, and the model says that it has not. That is no
-/// driver's mistake; without a process it is.
+/// A TIR or TIS of a process need not be of a transport domain; without a process it is of one.
 #[test]
-fn a_process_names_a_transport_domain() {
-    let mut rig = Rig::new("drive=step");
-    rig.bring_up();
+fn a_process_names_no_transport_domain() {
+    let mut port = cable().0;
+    let rig = &mut port.rig;
     let uid = rig.run(Raw::cmd(0xa04, 64)).ok().dword(8) & 0xffff;
-    let tir = Raw::cmd(0x900, 272);
-    assert_eq!(rig.run(tir.clone().set(0, 15, 0, uid)).syndrome(), Refusal::TIR_DOMAIN.syndrome);
-    rig.model.assert_clean();
-    assert_eq!(rig.run(tir).syndrome(), Refusal::NO_SUCH_OBJECT.syndrome);
-    assert_eq!(rules(&rig), [Rule::ObjectExists]);
+    let (tir, tis) = (Raw::cmd(0x900, 272).set(0x20 + 0x1c, 23, 0, port.rq.number), Raw::cmd(0x912, 192));
+    for (create, destroy) in [(&tir, 0x902), (&tis, 0x914)] {
+        let number = rig.run(create.clone().set(0, 15, 0, uid)).ok().dword(8);
+        rig.run(Raw::cmd(destroy, 16).set(8, 23, 0, number)).ok();
+        rig.model.assert_clean();
+        assert_eq!(rig.run(create.clone()).syndrome(), Refusal::NO_SUCH_OBJECT.syndrome);
+        assert_eq!(rules(rig), [Rule::ObjectExists]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     completions::create_mkey,
+    devx::create_umem,
     rig::{Cq, Page, Qp, Raw, Rig, pages},
     rules,
 };
@@ -57,6 +58,11 @@ fn create_qp(rig: &mut Rig, pd: u32, uar: u32, cq: &Cq, srqn: u32, user_index: u
 }
 
 fn ready() -> Ready {
+    ready_on(create_rmp)
+}
+
+/// Everything on a queue that `create` makes in a domain, of a ring and a record.
+fn ready_on(create: impl Fn(&Rig, u32, u64, u64) -> u32) -> Ready {
     let mut rig = Rig::new("drive=step");
     rig.bring_up();
     let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
@@ -66,7 +72,7 @@ fn ready() -> Ready {
     let (mac, gid) = (rig.mac(), rig.set_gid());
     let (ring, record, memory) = (rig.alloc(32 << LOG_SIZE, 0), rig.alloc(8, 0), rig.alloc(4096, 0));
     let key = create_mkey(&rig, pd, memory, 4096);
-    let number = create_rmp(&rig, pd, ring, record);
+    let number = create(&rig, pd, ring, record);
     let qps: Vec<_> = [0x77, 0xff_ffff].map(|user| create_qp(&mut rig, pd, uar, &cq, number, user)).into();
     for qp in &qps {
         rig.connect(qp, qp.number, mac, gid);
@@ -163,6 +169,46 @@ fn the_list_leads_from_wqe_to_wqe() {
     ready.send(0, b"five again  ");
     assert_eq!(ready.received(), [(7, 0x77), (5, 0x77)]);
     ready.rig.model.assert_clean();
+}
+
+/// As UCX makes it, by DevX: a ring in one umem, the record in another. What stands where a list has the next WQE's index means
+/// nothing.
+#[test]
+fn a_ring_is_taken_in_its_order() {
+    let mut ready = ready_on(|rig, pd, ring, record| {
+        let uid = rig.run(Raw::cmd(0xa04, 64)).ok().dword(8) & 0xffff;
+        let rings = create_umem(rig, uid, ring, 32 << LOG_SIZE);
+        let records = create_umem(rig, uid, record, 8);
+        let input = Raw::cmd(0x90c, 272)
+            .set(0, 15, 0, uid)
+            .set(0x20, 23, 20, 1)
+            .set(0x50, 31, 28, 1)
+            .set(0x58, 23, 0, pd)
+            .set(0x70, 19, 16, 5)
+            .set(0x70, 4, 0, LOG_SIZE)
+            .set(0x74, 31, 30, 3)
+            .set(0x78, 31, 0, records)
+            .set(0x7c, 31, 0, rings);
+        rig.run(input).ok().dword(8)
+    });
+    let size = 1 << LOG_SIZE;
+    for lap in 0..2 {
+        for index in 0..size {
+            ready.write(index, 0xbad);
+        }
+        // All of them: a ring has no end to keep.
+        ready.publish(size);
+        for n in 0..size {
+            ready.send(0, &[n as u8 + lap; 12]);
+        }
+        let all: Vec<_> = (0..size).map(|index| (index, 0x77)).collect();
+        assert_eq!(ready.received(), all);
+        assert_eq!(ready.rig.read(ready.memory + 64, 12), [1 + lap; 12]);
+    }
+    ready.rig.model.assert_clean();
+    ready.publish(size + 1);
+    ready.send(0, b"one too many");
+    assert_eq!(rules(&ready.rig), [Rule::ProducerWithinRing]);
 }
 
 #[test]
@@ -271,7 +317,9 @@ fn what_creation_refuses() {
     ready.rig.run(good.clone()).ok();
     for bad in [
         good.clone().set(0x20, 23, 20, 0),
-        good.clone().set(0x50, 31, 28, 1),
+        good.clone().set(0x50, 31, 28, 3),
+        good.clone().set(0x74, 30, 30, 1).set(0x7c, 31, 0, 0xbad),
+        good.clone().set(0x74, 31, 31, 1).set(0x78, 31, 0, 0xbad),
         good.clone().set(0x58, 23, 0, 0xbad),
         good.clone().set64(0x60, 4),
         good.clone().set(0x70, 4, 0, 16),

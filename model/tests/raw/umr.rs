@@ -286,7 +286,7 @@ fn an_interleaved_key_repeats() {
     world.rig.model.assert_clean();
 }
 
-/// Pieces of one size, the null key among them; and keys that name keys, as deep as they may.
+/// Pieces of one size from the key's start on, the null key among them; and keys that name keys, as deep as they may.
 #[test]
 fn pieces_of_one_size_and_nothing() {
     let mut world = World::new();
@@ -301,10 +301,10 @@ fn pieces_of_one_size_and_nothing() {
     assert_eq!(world.read((0x10, key), into, 0x2ff0), DONE);
     assert_eq!(
         world.bytes(5 * PAGE, 0x2ff0),
-        [&data[0x2010..0x3000], &[0; 0x1000][..], &data[0x1000..0x2000]].concat()
+        [&data[0x2000..0x3000], &[0; 0x1000][..], &data[0x1000..0x1ff0]].concat()
     );
     // What is written to it is gone.
-    assert_eq!(world.write((0x1000, key), into, 0x1000), DONE);
+    assert_eq!(world.write((0x1010, key), into, 0x1000), DONE);
     assert_eq!(world.bytes(0, 4 * PAGE as usize), data);
 
     let mut deep = lkey;
