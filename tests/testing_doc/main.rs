@@ -1,0 +1,4 @@
+//! `docs/testing.md` is held to its word.
+
+mod cases;
+mod suite;
