@@ -1,0 +1,66 @@
+# UCX's own transports for these cards, each by itself (UCT) and under the protocols that choose among them (UCP). The exit
+# code of ucx_perftest decides; io_demo compares what it gets with what was sent.
+
+# Queue pairs by verbs: those that UCX makes by DevX ask for answers in CQEs, which the model has not.
+export UCX_IB_MLX5_DEVX_OBJECTS=
+ucx="-p 18515 -n 50 -w 5"
+device="-d $(ls /sys/class/infiniband | head -n 1):1"
+# uct TRANSPORT TEST OPTIONS…: between two processes.
+uct() {
+    transport=$1 test=$2
+    shift 2
+    check "UCT $transport $test $*" both ucx_perftest $ucx $device -x "$transport" -t "$test" "$@" -- \
+        ucx_perftest $ucx $device -x "$transport" -t "$test" "$@" 127.0.0.1
+}
+# ucp TRANSPORTS TEST OPTIONS…
+ucp() {
+    tls=$1
+    shift
+    check "UCP $tls $*" both env UCX_TLS=$tls ucx_perftest $ucx -t "$@" -- env UCX_TLS=$tls ucx_perftest $ucx -t "$@" 127.0.0.1
+}
+
+# short is inline data, bcopy a copy in registered memory, zcopy the caller's own. A datagram is one packet.
+uct ud_mlx5 am_lat
+uct ud_mlx5 am_bw -D bcopy -s 900
+uct ud_mlx5 am_bw -D zcopy -s 900
+for transport in rc_mlx5 dc_mlx5; do
+    uct $transport am_lat
+    uct $transport am_bw -D bcopy -s 2000
+    uct $transport am_bw -D zcopy -s 3000
+    uct $transport put_lat
+    uct $transport put_bw -D bcopy -s 2000
+    uct $transport put_bw -D zcopy -s 100000
+    uct $transport get -D bcopy -s 2000
+    uct $transport get -D zcopy -s 100000
+    for atomic in add_lat add_mr fadd cswap; do uct $transport $atomic; done
+done
+for tls in rc_x dc_x ud_x; do
+    ucp $tls tag_lat -s 8
+    ucp $tls tag_bw -s 100000
+    ucp $tls ucp_am_lat -s 20000
+    ucp $tls ucp_get -s 20000
+    ucp $tls ucp_cswap
+done
+
+# demo TRANSPORTS OPTIONS…: READs and WRITEs of any size by a server that listens by TCP until it is killed, each at a port that
+# nobody had before: Linux keeps one for a minute.
+port=18515
+serves() { grep -q "$(printf ':%04X .* 0A ' $port)" /proc/net/tcp || ! kill -0 $pid 2>/dev/null; }
+demo() {
+    export UCX_TLS=$1,tcp UCX_SOCKADDR_TLS_PRIORITY=tcp
+    port=$((port + 1))
+    shift
+    io_demo -p $port -q -d 1:200000 "$@" >/tmp/server 2>&1 &
+    pid=$!
+    until_ok serves
+    timeout 60 io_demo -p $port -q -d 1:200000 -o read,write -i 50 "$@" 127.0.0.1
+    ended=$?
+    kill $pid
+    wait $pid
+    [ $ended = 0 ] || { cat /tmp/server && return 1; }
+}
+for tls in rc_x dc_x ud_x; do
+    check "io_demo over $tls, by tags: data compared" demo $tls
+    check "io_demo over $tls, by active messages: data compared" demo $tls -A
+done
+setup "no call trace" no_splat
