@@ -170,10 +170,9 @@ impl SendWqe {
         Ok(())
     }
 
-    /// The address vector, of which a DC initiator's differs in its key.
+    /// The address vector, of which a DC initiator's differs in its key. UCX leaves what is reserved in it as the ring had it.
     fn read_av(&mut self, bytes: &[u8], at: usize, service: Service) -> Result<(), Broken> {
         let segment: [u8; size_of::<AvSeg>()] = need(bytes, at, "address vector")?;
-        // Nor does UCX write what is reserved here, and cards take it.
         if service == Service::Dynamic {
             self.dc_access_key = DcAvSeg::from_bytes(segment).dc_key();
         }

@@ -39,13 +39,13 @@ fn member(opcode: u16, qpn: u32, gid: [u8; 16]) -> Raw {
     Raw::cmd(opcode, 32).set(8, 23, 0, qpn).put(0x10, &gid)
 }
 
-#[test]
-fn members_of_a_group_get_a_copy_each() {
+/// A card with UAR page, protection domain, CQ and a key to all of memory.
+fn ready() -> (Rig, u32, u32, Cq, u32) {
     let mut rig = Rig::new("drive=step");
     rig.bring_up();
     let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
     let (eqn, _) = rig.create_eq(uar, 6, 0, 0);
-    let mut cq = rig.create_cq(uar, 4, eqn);
+    let cq = rig.create_cq(uar, 4, eqn);
     rig.set_gid();
     let key = Raw::cmd(0x200, 272)
         .set(0x10, 11, 10, 3)
@@ -53,6 +53,12 @@ fn members_of_a_group_get_a_copy_each() {
         .set(0x1c, 31, 31, 1)
         .set(0x1c, 23, 0, pd);
     let key = rig.run(key).ok().dword(8) << 8;
+    (rig, uar, pd, cq, key)
+}
+
+#[test]
+fn members_of_a_group_get_a_copy_each() {
+    let (mut rig, uar, pd, mut cq, key) = ready();
     let (mut sender, own) = datagram_qp(&mut rig, pd, uar, &cq, key, 0);
     let (other, others) = datagram_qp(&mut rig, pd, uar, &cq, key, 0);
     let (outsider, outsiders) = datagram_qp(&mut rig, pd, uar, &cq, key, 0);
@@ -95,18 +101,7 @@ fn send_to_group(rig: &Rig, uar: u32, sender: &mut Qp) {
 
 #[test]
 fn a_member_may_be_deaf_to_itself_and_not_to_others() {
-    let mut rig = Rig::new("drive=step");
-    rig.bring_up();
-    let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
-    let (eqn, _) = rig.create_eq(uar, 6, 0, 0);
-    let mut cq = rig.create_cq(uar, 4, eqn);
-    rig.set_gid();
-    let key = Raw::cmd(0x200, 272)
-        .set(0x10, 11, 10, 3)
-        .set(0x14, 31, 8, 0xff_ffff)
-        .set(0x1c, 31, 31, 1)
-        .set(0x1c, 23, 0, pd);
-    let key = rig.run(key).ok().dword(8) << 8;
+    let (mut rig, uar, pd, mut cq, key) = ready();
     let (mut deaf, own) = datagram_qp(&mut rig, pd, uar, &cq, key, 1);
     let (mut other, others) = datagram_qp(&mut rig, pd, uar, &cq, key, 0);
     for qpn in [deaf.number, other.number] {
