@@ -10,6 +10,7 @@ use mlx5_direct::{
 };
 use mlx5_model::Model;
 use std::{
+    io::ErrorKind,
     net::{Ipv4Addr, UdpSocket},
     os::unix::net::UnixDatagram,
     path::PathBuf,
@@ -17,7 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Setup, Side, card, connect, open, pattern};
+use support::{DEADLINE, Setup, Side, card, connect, open, pattern};
 
 const SIGNALED: Flags = Flags::SIGNALED;
 
@@ -41,6 +42,19 @@ fn unix_ends() -> [String; 2] {
     };
     let [a, b] = ["a", "b"].map(|end| path(end).display().to_string());
     [format!("wire=unix:{a}:{b}"), format!("wire=unix:{b}:{a}")]
+}
+
+/// The end of a card that goes: one behind a vfio-user socket is gone when its server has seen that the client left.
+fn end_that_gets_free(address: &str) -> UnixDatagram {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match UnixDatagram::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::yield_now()
+            }
+            end => return end.expect("the end of a card that is gone"),
+        }
+    }
 }
 
 /// Moves data in every way that RC has, between queue pairs of two cards.
@@ -137,7 +151,7 @@ fn what_a_card_has_sent_arrives_though_it_is_gone() {
     connect(&mut a.qp, &mut b.qp, &how, &how);
     drop(b);
     let n_packets = 60_000_usize.div_ceil(4096);
-    let slow = UnixDatagram::bind(address).expect("the end that is free again");
+    let slow = end_that_gets_free(&address);
     a.post(|list, memory| list.send(1, SIGNALED).unwrap().local(memory, 0..60_000).unwrap().finish());
     a.ok();
     let slow = thread::spawn(move || {
