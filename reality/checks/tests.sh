@@ -1,4 +1,4 @@
-# The driver's own test programs, those of tests/ that are about a card: each test by itself, on the functions that $backend
+# The driver's own tests, of tests/card: each by itself, on the functions that $backend
 # names. What a test needs and cannot have here it says itself, and is skipped.
 
 # A netdev's MTU of 9000 gives RoCE its largest, 4096.
@@ -13,24 +13,26 @@ case $backend in
 verbs:*) setup "both functions: link up, MTU of RoCE 4096" both_large ;;
 esac
 
-# one_test PROGRAM TEST: a line of its own.
+# one_test SUBJECT::TEST: a line of its own.
 one_test() {
-    wanted "$1 $2" || return
+    wanted "$1" || return
     n_checks=$((n_checks + 1))
     start=$(seconds)
-    MLX5_TEST_BACKEND=$backend timeout 120 "/tests/$1" --exact "$2" --show-output --test-threads=1 >/tmp/out 2>&1
+    MLX5_TEST_BACKEND=$backend timeout 120 /tests/card --exact "$1" --show-output --test-threads=1 >/tmp/out 2>&1
     code=$?
     took="($(($(seconds) - start)) s)"
-    lack=$(sed -n "s/^skipped: $2: //p" /tmp/out)
+    lack=$(sed -n "s/^skipped: ${1##*::}: //p" /tmp/out)
     if [ $code != 0 ] || ! grep -q '^test result: ok. 1 passed' /tmp/out; then
-        echo "check: FAILED $1 $2: exit code $code $took"
+        echo "check: FAILED $1: exit code $code $took"
         grep -vE '^(running 1|successes:|failures:|$)' /tmp/out | tail -n 20 | sed 's/^/check:         /'
     elif [ -n "$lack" ]; then
-        echo "check: skipped $1 $2: $lack"
+        echo "check: skipped $1: $lack"
     else
-        echo "check: ok $1 $2 $took"
+        echo "check: ok $1 $took"
     fi
 }
-for program in /tests/*; do
-    for test in $("$program" --list | sed -n 's/: test$//p'); do one_test "${program##*/}" "$test"; done
+# Subjects that need nothing but a card.
+for subject in addresses async_events completion device memory memory_sharing qp_lifecycle qp_states \
+    rc_errors rc_load rc_operations rc_rings uc ud windows; do
+    for test in $(/tests/card --list "$subject::" | sed -n 's/: test$//p'); do one_test "$test"; done
 done

@@ -1,13 +1,11 @@
 //! Memory windows end to end: one end opens part of its memory by a request in its send queue, the other reaches it.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Access, Error, Mr, Mw,
     cqe::{CqeOpcode, CqeSyndrome},
     queue::{Bindable, Flags, PostError, QueueId, Remote, Uc, View, WindowAccess},
 };
-use support::*;
 
 const WRITE: WindowAccess = WindowAccess::REMOTE_WRITE;
 const READ: WindowAccess = WindowAccess::REMOTE_READ;

@@ -1,14 +1,12 @@
 //! Peers as data: IPv4 and IPv6 addresses of ports, MACs from link-local GIDs, addresses told as text.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Connection, Error, QpAddress,
     backend::{GidEntry, GidType, gid_of},
     mlx5::context::Mtu,
 };
 use std::net::IpAddr;
-use support::*;
 
 /// Two unconnected sides on a card of two cabled ports.
 fn sides() -> [Side; 2] {

@@ -1,7 +1,6 @@
 //! UC end to end: our driver, the model, packets between. Case F1.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     backend::QpModify,
     cqe::{CqeOpcode, CqeSyndrome},
@@ -11,7 +10,6 @@ use mlx5_direct::{
     },
     queue::{PostError, Sge, Uc},
 };
-use support::*;
 
 const MAKES: [&str; 2] = ["ports=2", "ports=1"];
 

@@ -1,7 +1,6 @@
 //! Raw packets end to end: frames from one device to another, and which of them a queue pair gets. Cases F9 and F10.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Context, Error,
     backend::{FrameMatch, QpModify},
@@ -10,7 +9,6 @@ use mlx5_direct::{
     queue::{Checksums, Flags, PostError, RawPacket},
 };
 use std::{num::NonZeroU16, sync::Arc};
-use support::*;
 
 /// An EtherType for experiments (IEEE 802).
 const EXPERIMENT: u16 = 0x88b5;

@@ -1,8 +1,7 @@
 //! Devices as a whole: what they say of themselves, ports, GIDs, doorbell pages, death. Cases of group A,
 //! and those of K and L that are about the function.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Context, CqAttr, Error, Gone, QpInit,
     backend::{
@@ -25,7 +24,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::*;
 use zerocopy::FromBytes;
 
 /// Long enough for a device that answers, short enough for a test that fails.

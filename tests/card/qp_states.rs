@@ -3,8 +3,7 @@
 //! D1 and D2 ask for every transport. There are RC, UC and UD here: the API has no name for another, so there is nothing
 //! that could be asked for and refused.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Access, Connection, CqAttr, Error, QpInit,
     backend::{AddressVector, QpModify},
@@ -16,7 +15,6 @@ use mlx5_direct::{
     queue::{PostError, Rc, Transport, Uc, Ud},
 };
 use std::collections::HashSet;
-use support::*;
 
 #[test]
 fn d1_qp_create_rc() {

@@ -1,7 +1,6 @@
 //! The driver on ports of InfiniBand.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Connection, Error,
     backend::{AddressVector, GidType, LinkLayer, PortState, QpModify},
@@ -10,7 +9,6 @@ use mlx5_direct::{
     queue::Flags,
 };
 use std::time::Instant;
-use support::*;
 
 /// SEND, WRITE, READ and an atomic from `a` to `b`, of more than one packet where there is data.
 fn all_operations(a: &mut Side, b: &mut Side) {

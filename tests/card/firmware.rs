@@ -1,8 +1,7 @@
 //! What firmware and driver say to each other: bring-up in order, pages lent and given back, event queues that wrap.
 //! Cases of group L that need no transport.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Context, CqAttr, QpInit,
     backend::{
@@ -12,7 +11,6 @@ use mlx5_direct::{
     mlx5::cmd::CmdOpcode,
 };
 use mlx5_model::trace::Kind;
-use support::*;
 
 /// Opcodes of the commands so far, repetitions of one in a row as one.
 fn commands(card: &Card) -> Vec<CmdOpcode> {

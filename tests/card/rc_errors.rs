@@ -1,7 +1,6 @@
 //! RC errors end to end: every one comes out of the protocol. Cases of groups B, E, G and K.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Access, QpInit,
     cqe::CqeSyndrome,
@@ -9,7 +8,6 @@ use mlx5_direct::{
     queue::{Flags, Remote},
 };
 use std::time::{Duration, Instant};
-use support::*;
 
 /// Polls the device until the queue pair is in ERR: it goes there by itself, soon after its completion.
 #[track_caller]

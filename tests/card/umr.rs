@@ -1,7 +1,6 @@
 //! Keys over pieces of others: lists of memory and patterns under one key, on the software ConnectX. Cases J1 and J2.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     IndirectMr, Mr,
     cqe::CqeSyndrome,
@@ -9,7 +8,6 @@ use mlx5_direct::{
     queue::{Flags, KeyAccess, PostError, Remote, Sge, Strided},
     wqe::KlmEntry,
 };
-use support::*;
 
 /// A connection, at whose end `b` a key leads to pieces of `b`'s memory.
 struct Rig {

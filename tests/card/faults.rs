@@ -1,8 +1,7 @@
 //! What a broken device does, kind by kind, and that the driver and its user live with it. Random mixtures of the same are in
 //! `tests/schedules`.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Context, CqAttr, Error, Events, Gone,
     backend::{
@@ -21,7 +20,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::*;
 
 /// What nobody should have to wait longer for.
 const SOON: Duration = Duration::from_secs(5);

@@ -1,7 +1,6 @@
 //! RC operations end to end: our driver, the model, packets between. Cases of groups E and G.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Access, QpInit,
     cqe::{CqeOpcode, CqeSyndrome},
@@ -11,7 +10,6 @@ use mlx5_direct::{
     },
     queue::{Flags, PostError},
 };
-use support::*;
 
 const MAKES: &[&str] = &["ports=2", "ports=1"];
 

@@ -1,7 +1,6 @@
 //! Protection domains and memory regions: who may reach which byte. Cases of group B.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Access, Connection, Context, Error, Mr, RawMr,
     backend::prm::{OpenOptions, PrmControl},
@@ -14,7 +13,6 @@ use mlx5_direct::{
 };
 use mlx5_model::{Rule, trace::Kind};
 use std::{collections::HashSet, ptr::NonNull};
-use support::*;
 
 /// Brings both queue pairs of a pair back to RTS after a failure; what they had outstanding is taken first.
 fn mend(pair: &mut Pair) {
@@ -436,7 +434,7 @@ fn mr_wrong_pd(options: &str) {
 #[test]
 fn b8_mr_reg_dereg_1e6_in_thousands_on_the_card() {
     needs!(Need::Prm);
-    // `MLX5_CYCLES=1000000 cargo test --release --test memory b8_` is the whole case, alone in its process.
+    // `MLX5_CYCLES=1000000 cargo test --release --test card memory::b8_` is the whole case, alone in its process.
     let cycles = std::env::var("MLX5_CYCLES").ok().map(|n| n.parse::<usize>().expect("MLX5_CYCLES"));
     let n_cycles = cycles.unwrap_or(5000);
     let card = card("ports=1");
@@ -446,7 +444,7 @@ fn b8_mr_reg_dereg_1e6_in_thousands_on_the_card() {
     let lent = Lent::new(1 << 20);
     let mut keys = HashSet::new();
     let mut held = Vec::new();
-    let before = support::belongings();
+    let before = belongings();
     for round in 0..n_cycles {
         // Odd sizes from odd places; up to eight live at once, and end in another order than they began.
         let (offset, len) = (round * 977 % 70_001, 1 + round * 7919 % 900_007);
@@ -461,7 +459,7 @@ fn b8_mr_reg_dereg_1e6_in_thousands_on_the_card() {
     assert!(keys.len() > 256, "keys are not used again at once: {} of {n_cycles}", keys.len());
     drop((held, keys));
     if cycles.is_some() {
-        let after = support::belongings();
+        let after = belongings();
         assert_eq!(after.descriptors, before.descriptors);
         assert!(after.n_mappings <= before.n_mappings + 50, "mappings: {before:?}, then {after:?}");
     }

@@ -1,13 +1,11 @@
 //! Many operations at once. Cases of groups E and G.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     QpInit,
     queue::{Flags, PostError},
 };
 use std::thread;
-use support::*;
 
 /// A small generator whose whole run follows from its seed.
 struct Random(u64);

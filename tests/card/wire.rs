@@ -1,8 +1,6 @@
 //! Cards that are joined by sockets: two cards with one process each, and what comes in that no card sent.
 
-#[path = "support/mod.rs"]
-mod support;
-
+use crate::support::{DEADLINE, Setup, Side, card, connect, open, pattern};
 use mlx5_direct::{
     Connection,
     cqe::CqeSyndrome,
@@ -18,7 +16,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{DEADLINE, Setup, Side, card, connect, open, pattern};
 
 const SIGNALED: Flags = Flags::SIGNALED;
 

@@ -1,7 +1,6 @@
 //! Queue pairs in error, reset, used again, and destroyed. Cases D7 to D9.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Connection, CqAttr, QpAddress, QpInit,
     backend::QpModify,
@@ -9,7 +8,6 @@ use mlx5_direct::{
     queue::{PostError, RetireError},
 };
 use std::{collections::HashSet, time::Instant};
-use support::*;
 
 /// A pair of which the first side's requests wait for the peer to receive, for ever.
 fn stalled(options: &str) -> Pair {

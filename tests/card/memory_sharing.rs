@@ -1,14 +1,12 @@
 //! Memory regions of many threads, and those with relaxed ordering. Cases of group B.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{Access, Mr};
 use std::{
     collections::HashSet,
     sync::{Arc, Barrier},
     thread,
 };
-use support::*;
 
 #[test]
 fn b9_mr_multithread_register() {

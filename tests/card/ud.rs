@@ -1,7 +1,6 @@
 //! Datagrams end to end: our driver, the model, packets between. Cases F2 to F5.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Context, Error, QpAddress, QpInit,
     backend::{AddressVector, GidEntry, GidType, LinkLayer, QpModify, link_local_gid},
@@ -12,7 +11,6 @@ use mlx5_direct::{
     },
     queue::{AddressHandle, Flags, Grh, PostError, Ud},
 };
-use support::*;
 
 const QKEY: u32 = 0x1111_1111;
 const GRH: u64 = Grh::BYTES as u64;
@@ -295,7 +293,7 @@ fn f5_ah_create_rules_bytes_of_libmlx5() {
         sides[0].ctx.set_gid(1, index.into(), Some(&entry)).unwrap();
     }
     let mut n_equal = 0;
-    for line in include_str!("data/av-vectors.jsonl").lines() {
+    for line in include_str!("../data/av-vectors.jsonl").lines() {
         let vector: serde_json::Value = serde_json::from_str(line).unwrap();
         let (id, av) = (vector["id"].as_str().unwrap(), &vector["av"]);
         let hex = |text: &serde_json::Value| {

@@ -1,7 +1,6 @@
 //! Completion queues: sizes, wraps, credit, overruns, sleep and wake. Cases of group C.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Context, Cq, CqAttr, Error, Events, Qp, QpInit,
     backend::{AsyncEvent, CqParams, QpModify},
@@ -15,7 +14,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::*;
 
 fn cq(n_cqes: u32) -> CqAttr<'static> {
     CqAttr { n_cqes, ..CqAttr::default() }

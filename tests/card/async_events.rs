@@ -1,7 +1,6 @@
 //! Who is told when something fails or changes: queue pairs apart from each other, typed events. Cases K3, L2, L3.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Qp, QpInit,
     backend::{AsyncEvent, PortState},
@@ -13,7 +12,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::*;
 
 /// CPU time of this thread.
 fn thread_cpu() -> Duration {

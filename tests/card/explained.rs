@@ -1,7 +1,6 @@
 //! Every error of a request, produced on purpose, and what is said of it. Cases K1 and K2.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     Access, Connection, QpInit,
     backend::QpModify,
@@ -13,7 +12,6 @@ use mlx5_direct::{
     queue::{CompletionError, Flags, Remote, Sge, WindowAccess},
 };
 use mlx5_model::fault::FaultScript;
-use support::*;
 
 /// A pair on which faults can be had and time is exact.
 fn pair(script: &str, how: &Connection) -> Pair {

@@ -1,13 +1,11 @@
 //! Rings and doorbells with a device behind them. Cases of group H; those without a device are in `rings.rs`.
 
-mod support;
-
+use crate::support::*;
 use mlx5_direct::{
     QpInit,
     doorbell::DoorbellMode,
     queue::{Flags, PostError},
 };
-use support::*;
 
 const BARS: &[&str] = &["ports=2", "ports=2,bar=trapped"];
 

@@ -1,12 +1,11 @@
 //! XRC end to end: this driver is the initiator. The target is made command by command, by the tiny driver of the model's
 //! own tests, which knows nothing of this one.
 
-mod support;
-
 #[allow(dead_code)] // it serves other tests too
-#[path = "../model/tests/raw/rig.rs"]
+#[path = "../../model/tests/raw/rig.rs"]
 mod rig;
 
+use crate::support::*;
 use mlx5_direct::{
     Access, QpAddress,
     cqe::{CqeOpcode, CqeSyndrome, ResponderCqe},
@@ -19,7 +18,6 @@ use mlx5_direct::{
     wqe::{DataSeg, SrqNextSeg},
 };
 use rig::{Raw, Rig, pages};
-use support::*;
 
 const LOG_SIZE: u8 = 4;
 const WQE_BYTES: u64 = 32;
