@@ -1,5 +1,9 @@
 //! Event queue entries: what the device has to tell outside of completions.
 
+mod page_fault;
+
+pub use page_fault::*;
+
 use crate::mlx5::{
     ids::Cqn,
     layout::{layout, wire_enum},
@@ -9,7 +13,7 @@ layout! {
     /// Event queue entry (Linux `mlx5_eqe`).
     pub struct Eqe, 64, "eqe" {
         0x00 [23:16] type_: EventType,
-        /// Depends on the type: [`PortChange`] for port events.
+        /// Depends on the type: [`PortChange`] for port events, [`PageFaultSubType`] for page faults.
         0x00 [7:0] sub_type: u8,
         /// One of the `Eqe…` structures of this module, by type.
         0x20 [bytes] event_data: [u8; 28],
@@ -66,27 +70,6 @@ layout! {
     pub struct EqePortState, 28, "eqe_port_state" {
         /// Counted from 1.
         0x08 [31:28] port_num: u8,
-    }
-
-    /// PAGE_FAULT of a WQE's own memory (`sub_type` 0).
-    pub struct EqePageFaultWqe, 28, "eqe_page_fault" {
-        0x00 [31:0] bytes_committed: u32,
-        0x04 [15:0] wqe_index: u16,
-        0x08 [15:0] wqe_packet_length: u16,
-        0x0c [31:0] wqe_token: u32,
-        0x18 [26:24] wqe_pftype_wq_type: PageFaultType,
-        0x18 [23:0] wqe_pftype_wq_wq_num: u32,
-    }
-
-    /// PAGE_FAULT of memory that a peer reaches (`sub_type` 1).
-    pub struct EqePageFaultRdma, 28, "eqe_page_fault" {
-        0x00 [31:0] bytes_committed: u32,
-        0x04 [31:0] rdma_r_key: u32,
-        0x08 [15:0] rdma_packet_length: u16,
-        0x0c [31:0] rdma_op_len: u32,
-        0x10 [63:0] rdma_va: u64,
-        0x18 [26:24] rdma_pftype_token_type: PageFaultType,
-        0x18 [23:0] rdma_pftype_token_token: u32,
     }
 
     /// NIC_VPORT_CHANGE.
@@ -181,14 +164,6 @@ wire_enum! {
     pub struct CqErrorSyndrome(u8), "cq_error_syndrome" {
         CQ_OVERRUN = 0x01,
         CQ_ACCESS_VIOLATION_ERROR = 0x02,
-    }
-
-    /// Who met a page fault.
-    pub struct PageFaultType(u8), "page_fault_type" {
-        RMP = 0x00,
-        REQ_SEND_OR_WRITE = 0x01,
-        RESP = 0x02,
-        REQ_READ_OR_ATOMIC = 0x03,
     }
 
     /// State of a cable module.

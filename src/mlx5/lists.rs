@@ -101,6 +101,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
         AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut ModifyMemicIn ModifyMemicOut
         CreatePsvIn CreatePsvOut DestroyPsvIn DestroyPsvOut
+        PageFaultResumeIn PageFaultResumeOut
         SetPpRateLimitContext SetPpRateLimitIn SetPpRateLimitOut
         CreateGeneralObjectIn CreateGeneralObjectOut DestroyGeneralObjectIn DestroyGeneralObjectOut
         AvQpMapping UdAv
@@ -115,7 +116,7 @@ pub fn layouts() -> &'static [&'static Desc] {
 pub fn enums() -> &'static [EnumTable] {
     tables![
         NicInterface HealthSyndrome
-        EventType PortChange EventQueueType CqErrorSyndrome PageFaultType PortModuleStatus PortModuleError
+        EventType PortChange EventQueueType CqErrorSyndrome PageFaultSubType PageFaultType PortModuleStatus PortModuleError
         CqStatus CqState CqeSize CqPeriodMode
         DctState
         EqStatus EqState
@@ -178,6 +179,7 @@ pub fn commands() -> &'static [CommandDesc] {
         ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
         AllocMemicIn DeallocMemicIn ModifyMemicIn
         CreatePsvIn DestroyPsvIn
+        PageFaultResumeIn
         SetPpRateLimitIn
         AttachToMcgIn DetachFromMcgIn
         MadIfcIn

@@ -41,6 +41,9 @@ impl Requester {
         if distance(psn, head.first_psn) < 0 || distance(psn, self.next_psn) >= 0 {
             return Ok(());
         }
+        if self.waiting.is_some_and(|waiting| waiting.dropped) {
+            return Ok(());
+        }
         if packet.headers.bth.opcode.operation() != Opcode::ACKNOWLEDGE {
             return match self.advance(host, config, before(psn))? {
                 Advance::Done => self.take_data(host, config, packet),
@@ -167,8 +170,13 @@ impl Requester {
         }
         let data = result.as_ref().map_or(packet.payload, |bytes| &bytes[..]);
         let right = Right { queue: Ring::Send, ..right(config, 0, Need::LocalWrite) };
-        if scatter(host, &right, &wqe.pieces, offset, data).is_err() {
-            return self.fatal(host, config, Failure::SEND_PROTECTION);
+        match scatter(host, &right, &wqe.pieces, offset, data) {
+            Ok(()) => {}
+            Err(KeyFault::Absent) => {
+                self.wait_for_pages(host, config, 0, true);
+                return Ok(());
+            }
+            Err(_) => return self.fatal(host, config, Failure::SEND_PROTECTION),
         }
         if let Some(head) = self.pending.front_mut() {
             head.acked += 1;

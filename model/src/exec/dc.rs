@@ -195,7 +195,7 @@ impl DcTarget {
         for connection in self.connections.values_mut() {
             loop {
                 let Connection { config, responder, courier, failed, .. } = connection;
-                match responder.replies.send_next(host, config, courier) {
+                match responder.reply_next(host, config, courier) {
                     Ok(false) => break,
                     Ok(true) => {}
                     Err(_) => {
@@ -210,6 +210,13 @@ impl DcTarget {
             }
         }
         false
+    }
+
+    /// The driver has answered the page fault of the one connection that told of one.
+    pub fn resume(&mut self, error: bool) {
+        for connection in self.connections.values_mut() {
+            connection.responder.resume(error);
+        }
     }
 
     /// Ends all connections: what was executed is acknowledged, and a message of which a part came is given up.

@@ -1,6 +1,6 @@
 //! The engine of a queue pair, by its transport.
 
-use super::{Host, QpConfig, QpProgress, QpState, RcQp, Service, UcQp, UdQp};
+use super::{Host, QpConfig, QpProgress, QpState, RcQp, Ring, Service, UcQp, UdQp};
 use crate::wire::Packet;
 
 /// One of the three engines. Its calls are those of [`RcQp`].
@@ -63,6 +63,15 @@ impl Engine {
     /// Sends what can be sent. Returns whether there is more to do at once.
     pub fn run(&mut self, host: &mut dyn Host, budget_packets: usize) -> bool {
         on!(self, qp => qp.run(host, budget_packets))
+    }
+
+    /// The driver has answered a page fault of one side. UC has none.
+    pub fn resume(&mut self, side: Ring, error: bool) {
+        match self {
+            Self::Rc(qp) => qp.resume(side, error),
+            Self::Ud(qp) => qp.resume(error),
+            Self::Uc(_) => {}
+        }
     }
 
     /// When [`timer`](Self::timer) must be called. What is not acknowledged has no timers.

@@ -6,6 +6,7 @@
 use super::{
     config::SharedQueue,
     counter::Counter,
+    paging::PageFault,
     umr::{UmrFault, UmrRequest},
 };
 use core::fmt;
@@ -70,6 +71,8 @@ pub enum KeyFault {
     Bounds,
     /// The key is good, and the pages it names are not mapped for the device.
     Translation,
+    /// The key is good, and a page is not there yet that the driver may bring ([`Host::page_fault`]).
+    Absent,
     /// Keys name keys deeper than `max_indirection` allows.
     Indirection,
 }
@@ -317,6 +320,9 @@ pub trait Host {
     /// # Errors
     /// Why not.
     fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault>;
+
+    /// Tells the driver that pages are missing. Returns false if it has not answered yet for another fault of the side.
+    fn page_fault(&mut self, fault: &PageFault) -> bool;
 
     /// Appends a CQE; its owner bit is 0 and is the host's to set.
     fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake);

@@ -11,6 +11,7 @@
 //! | `receive(host, &Packet)` | a packet with this QP as destination passed its ICRC |
 //! | `run(host, budget_packets) -> bool` | until false: nothing more to do without a new event |
 //! | `next_deadline() -> Option<u64>`, `timer(host)` | a timer is due at that `Host::now` |
+//! | `resume(Ring, error)` | the driver has answered the page fault of that side |
 //! | `part(host)` | the QP is destroyed |
 //! | `state()`, `progress()` | for QUERY_QP; the engine itself may enter ERR |
 //!
@@ -30,6 +31,7 @@ mod dc;
 mod engine;
 pub mod host;
 mod local;
+mod paging;
 mod progress;
 mod psn;
 mod rc;
@@ -53,6 +55,7 @@ pub use host::{
     Wake,
 };
 pub use local::LOG_MAX_COPY_BYTES;
+pub use paging::{FaultedMemory, PageFault};
 pub use progress::QpProgress;
 pub use rc::RcQp;
 pub use uc::UcQp;

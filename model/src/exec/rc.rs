@@ -4,7 +4,7 @@ use super::{
     answers::Fatal,
     config::{QpConfig, QpState, Service},
     courier::Courier,
-    host::{Host, QpEvent},
+    host::{Host, QpEvent, Ring},
     progress::QpProgress,
     receive::last_wqe_reached,
     requester::Requester,
@@ -106,7 +106,7 @@ impl RcQp {
     pub fn run(&mut self, host: &mut dyn Host, budget_packets: usize) -> bool {
         let mut left = budget_packets;
         loop {
-            let replied = self.responder.replies.send_next(host, &self.config, &mut self.courier);
+            let replied = self.responder.reply_next(host, &self.config, &mut self.courier);
             if replied.is_err() {
                 self.enter_error(host);
             }
@@ -132,6 +132,14 @@ impl RcQp {
             if left == 0 {
                 return true;
             }
+        }
+    }
+
+    /// The driver has answered a page fault of one side: it has brought the pages, or could not.
+    pub fn resume(&mut self, side: Ring, error: bool) {
+        match side {
+            Ring::Send => self.requester.resume(error),
+            Ring::Receive => self.responder.resume(error),
         }
     }
 

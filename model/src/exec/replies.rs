@@ -4,7 +4,8 @@ use super::{
     answers::Fatal,
     config::QpConfig,
     courier::{Courier, right},
-    host::{Host, Need, QpEvent, Right},
+    host::{Host, KeyFault, Need, QpEvent, Right},
+    paging::{FaultedMemory, PageFault, Paging},
     psn::distance,
 };
 use crate::wire::{Acknowledgement, Aeth, Opcode, Reth};
@@ -146,12 +147,13 @@ impl Replies {
         }
     }
 
-    /// Sends the next packet. Returns whether there was one.
+    /// Sends the next packet. Returns whether there was one that could be sent.
     pub(super) fn send_next(
         &mut self,
         host: &mut dyn Host,
         config: &QpConfig,
         courier: &mut Courier,
+        paging: &mut Paging,
     ) -> Result<bool, Fatal> {
         let Some(reply) = self.queue.front_mut() else { return Ok(false) };
         match reply.what {
@@ -163,17 +165,29 @@ impl Replies {
                 courier.acknowledge(host, config, reply.psn, aeth, Some(old));
             }
             What::Read(read, ref mut sent) => {
-                let n = *sent;
-                *sent += 1;
-                let more = *sent < read.n_psns;
-                let msn = reply.msn;
-                if !send_read_response(host, config, courier, &read, n, msn) {
-                    self.queue.clear();
-                    self.acknowledge(read.first_psn.plus(n), Acknowledgement::AccessError, msn);
-                    host.event(config.qpn, QpEvent::AccessViolation);
-                    return Err(Fatal);
+                let (n, msn) = (*sent, reply.msn);
+                let outcome = match *paging {
+                    Paging::Response => return Ok(false),
+                    Paging::ResponseFailed => Err(KeyFault::Translation),
+                    _ => send_read_response(host, config, courier, &read, n, msn),
+                };
+                match outcome {
+                    Ok(()) => *sent += 1,
+                    Err(KeyFault::Absent) => {
+                        if host.page_fault(&read.page_fault(config, n)) {
+                            *paging = Paging::Response;
+                        }
+                        return Ok(false);
+                    }
+                    Err(_) => {
+                        *paging = Paging::Nothing;
+                        self.queue.clear();
+                        self.acknowledge(read.first_psn.plus(n), Acknowledgement::AccessError, msn);
+                        host.event(config.qpn, QpEvent::AccessViolation);
+                        return Err(Fatal);
+                    }
                 }
-                if more {
+                if *sent < read.n_psns {
                     return Ok(true);
                 }
             }
@@ -183,7 +197,21 @@ impl Replies {
     }
 }
 
-/// Sends response packet `n`. Returns false if its memory can no longer be read.
+impl Read {
+    /// Memory of response packet `n` is missing.
+    fn page_fault(&self, config: &QpConfig, n: u32) -> PageFault {
+        let Reth { addr, rkey, len_bytes } = self.reth;
+        let done = u64::from(n) * u64::from(config.mtu_bytes);
+        PageFault {
+            qpn: config.qpn,
+            bytes_committed: done,
+            packet_bytes: u64::from(len_bytes).saturating_sub(done).min(config.mtu_bytes.into()) as usize,
+            memory: FaultedMemory::Remote { rkey, addr, len_bytes, is_written: false },
+        }
+    }
+}
+
+/// Sends response packet `n`, if its memory can still be read.
 fn send_read_response(
     host: &mut dyn Host,
     config: &QpConfig,
@@ -191,7 +219,7 @@ fn send_read_response(
     read: &Read,
     n: u32,
     msn: u32,
-) -> bool {
+) -> Result<(), KeyFault> {
     let Read { first_psn, n_psns, reth, pd } = *read;
     let psn = first_psn.plus(n);
     let opcode = match (n == 0, n + 1 == n_psns) {
@@ -200,16 +228,15 @@ fn send_read_response(
         (false, false) => Opcode::READ_RESPONSE_MIDDLE,
         (false, true) => Opcode::READ_RESPONSE_LAST,
     };
-    let Some(mut headers) = courier.headers(host, config, opcode, psn) else { return true };
+    let Some(mut headers) = courier.headers(host, config, opcode, psn) else { return Ok(()) };
     headers.aeth = Some(Aeth::new(Acknowledgement::Ack, msn));
     let offset = u64::from(n) * u64::from(config.mtu_bytes);
     let len = (u64::from(reth.len_bytes) - offset).min(u64::from(config.mtu_bytes)) as usize;
     let right = Right { pd, ..right(config, reth.rkey, Need::RemoteRead) };
-    let sent = courier.send(host, &headers, len, |host, payload| match len {
+    courier.send(host, &headers, len, |host, payload| match len {
         0 => Ok(()),
         _ => host.read(&right, reth.addr.wrapping_add(offset), payload),
-    });
-    sent.is_ok()
+    })
 }
 
 #[cfg(test)]

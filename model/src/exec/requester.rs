@@ -5,7 +5,8 @@ use super::{
     config::{Path, QpConfig, QpState},
     courier::{Courier, right},
     dc::{Destination, Streams},
-    host::{Host, Need, Ring, Rule},
+    host::{Host, KeyFault, Need, Ring, Rule},
+    paging::Waiting,
     psn::n_packets,
     request::{Request, WINDOW_PACKETS, send_data, send_read_or_atomic},
     timers::ack_timeout_ns,
@@ -48,6 +49,8 @@ pub(super) struct Requester {
     pub(super) rnr_deadline: Option<u64>,
     /// A step back to this PSN was made on word of the responder, and nothing came since.
     pub(super) recovering: Option<Psn>,
+    /// Nothing is sent before the driver has brought pages.
+    pub(super) waiting: Option<Waiting>,
     error_reported: bool,
     /// DC: where the requests in `pending` go.
     destination: Option<Destination>,
@@ -105,6 +108,11 @@ impl Requester {
         self.destination.as_ref().map_or(&config.path, Destination::path)
     }
 
+    /// Whether a WQE may be fetched.
+    pub(super) fn has_next(&self) -> bool {
+        self.fetch != self.producer && self.waiting.is_none()
+    }
+
     /// Whether nothing is outstanding.
     pub(super) fn is_idle(&self) -> bool {
         self.pending.is_empty()
@@ -118,7 +126,7 @@ impl Requester {
         state: QpState,
         courier: &mut Courier,
     ) -> bool {
-        if self.rnr_deadline.is_some() || self.in_flight >= WINDOW_PACKETS {
+        if self.rnr_deadline.is_some() || self.waiting.is_some() || self.in_flight >= WINDOW_PACKETS {
             return false;
         }
         loop {
@@ -273,9 +281,16 @@ impl Requester {
             let window_full = self.in_flight + 1 >= WINDOW_PACKETS;
             send_data(host, config, courier, request, dc, window_full)
         };
-        if outcome.is_err() {
-            request.failed = Some(Failure::SEND_PROTECTION);
-            return true;
+        match outcome {
+            Ok(()) => {}
+            Err(KeyFault::Absent) if config.service.is_acknowledged() => {
+                self.wait_for_pages(host, config, self.sending, false);
+                return true;
+            }
+            Err(_) => {
+                request.failed = Some(Failure::SEND_PROTECTION);
+                return true;
+            }
         }
         request.sent += 1;
         self.in_flight += 1;
@@ -358,7 +373,7 @@ impl Requester {
 
     /// Completes everything posted as flushed, in order.
     pub(super) fn flush(&mut self, host: &mut dyn Host, config: &QpConfig) {
-        (self.ack_deadline, self.rnr_deadline) = (None, None);
+        (self.ack_deadline, self.rnr_deadline, self.waiting) = (None, None, None);
         while let Some(request) = self.pending.pop_front() {
             self.report_failure(host, config, &request.wqe, Failure::FLUSH);
         }

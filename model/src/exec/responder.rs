@@ -5,14 +5,18 @@ use super::{
     completion::{self, Failure},
     config::{QpConfig, Service, SharedQueue},
     counter::Counter,
-    courier::right,
-    host::{Host, Need, QpEvent, Right},
+    courier::{Courier, right},
+    host::{Host, KeyFault, Need, QpEvent, Right},
+    paging::{FaultedMemory, PageFault, Paging},
     psn::{distance, n_packets},
     receive::{Missing, ReceiveQueue, Taken},
     replies::{Read, Record, Replies},
 };
 use crate::wire::{Acknowledgement, Opcode, Packet};
-use mlx5_direct::mlx5::ids::{Pdn, Psn};
+use mlx5_direct::mlx5::{
+    eqe::PageFaultType,
+    ids::{Pdn, Psn},
+};
 
 /// A message of which the first packet came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +32,8 @@ enum Message {
 pub(super) enum Refusal {
     /// Nothing to receive it: the requester shall try again.
     NotReady,
+    /// Its memory is not there yet: the same.
+    Paging,
     /// The QP goes to ERR, and the requester's too.
     Final(Acknowledgement, Option<QpEvent>),
 }
@@ -77,6 +83,9 @@ pub(super) struct Responder {
     pub(super) queue: ReceiveQueue,
     pub(super) replies: Replies,
     message: Option<Message>,
+    /// Taken for a SEND of which nothing could be written yet.
+    held: Option<Taken>,
+    paging: Paging,
     /// The gap in the sequence was reported; what follows is dropped until it is filled.
     nak_sent: bool,
     heard: bool,
@@ -134,8 +143,10 @@ impl Responder {
                 }
                 Ok(())
             }
-            Err(Refusal::NotReady) => {
-                host.count(config.qpn, Counter::OutOfBuffer);
+            Err(refusal @ (Refusal::NotReady | Refusal::Paging)) => {
+                if refusal == Refusal::NotReady {
+                    host.count(config.qpn, Counter::OutOfBuffer);
+                }
                 self.nak_sent = true;
                 self.replies.acknowledge(psn, Acknowledgement::RnrNak(config.min_rnr_nak), self.msn);
                 Ok(())
@@ -164,6 +175,11 @@ impl Responder {
         config: &QpConfig,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
+        match self.paging {
+            Paging::Request => return Err(Refusal::Paging),
+            Paging::RequestFailed => return Err(self.give_up(host, config)),
+            _ => {}
+        }
         let opcode = packet.headers.bth.opcode.operation();
         let target = Target::of(host, config, packet).ok_or(INVALID)?;
         let continues = opcode.is_middle() || opcode.is_last();
@@ -203,9 +219,10 @@ impl Responder {
         target: Target,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
-        let (taken, done) = match self.message {
-            Some(Message::Send { taken, done }) => (taken, done),
-            _ => {
+        let (taken, done) = match (self.message, self.held.take()) {
+            (Some(Message::Send { taken, done }), _) => (taken, done),
+            (_, Some(taken)) => (taken, 0),
+            (_, None) => {
                 self.queue.ready(host, config, target.shared)?;
                 (self.queue.take(host, config, target.shared)?, 0)
             }
@@ -220,8 +237,20 @@ impl Responder {
         if total > self.queue.capacity || total > 1 << config.log_msg_max {
             return fail(host, Failure::LOCAL_LENGTH, Acknowledgement::InvalidRequest, None);
         }
-        if self.queue.scatter(host, config, &taken, done, packet.payload).is_err() {
-            return fail(host, Failure::RECEIVE_PROTECTION, Acknowledgement::OperationalError, None);
+        match self.queue.scatter(host, config, &taken, done, packet.payload) {
+            Ok(()) => {}
+            Err(KeyFault::Absent) => {
+                self.held = self.message.is_none().then_some(taken);
+                let (kind, queue) = match target.shared {
+                    Some(shared) => (PageFaultType::RMP, shared.number),
+                    None => (PageFaultType::RESP, config.qpn.get()),
+                };
+                let memory = FaultedMemory::Wqe { kind, queue, index: taken.wqe_counter };
+                return Err(self.page_fault(host, config, done, packet.payload.len(), memory));
+            }
+            Err(_) => {
+                return fail(host, Failure::RECEIVE_PROTECTION, Acknowledgement::OperationalError, None);
+            }
         }
         if headers.bth.opcode.is_first() || headers.bth.opcode.is_middle() {
             self.message = Some(Message::Send { taken, done: total });
@@ -264,11 +293,16 @@ impl Responder {
         }
         let right = target.right(config, rkey, Need::RemoteWrite);
         let first = self.message.is_none();
-        let allowed = !first || len == 0 || host.check(&right, addr, len).is_ok();
-        let written = allowed
-            && (packet.payload.is_empty()
-                || host.write(&right, addr.wrapping_add(done), packet.payload).is_ok());
-        if !written {
+        let allowed = if first && len > 0 { host.check(&right, addr, len) } else { Ok(()) };
+        let written = allowed.and_then(|()| match packet.payload.is_empty() {
+            true => Ok(()),
+            false => host.write(&right, addr.wrapping_add(done), packet.payload),
+        });
+        if written == Err(KeyFault::Absent) {
+            let memory = FaultedMemory::Remote { rkey, addr, len_bytes: len as u32, is_written: true };
+            return Err(self.page_fault(host, config, done, packet.payload.len(), memory));
+        }
+        if written.is_err() {
             self.message = None;
             if with_imm && let Ok(taken) = self.queue.take(host, config, target.shared) {
                 completion::receive_failed(host, config, &taken, Failure::LOCAL_ACCESS);
@@ -330,12 +364,62 @@ impl Responder {
             false => old.wrapping_add(eth.swap_or_add),
         };
         let right = target.right(config, eth.rkey, Need::RemoteAtomic);
-        let Ok(old) = host.atomic(&right, eth.addr, &mut update) else { return Err(NO_ACCESS) };
+        let old = match host.atomic(&right, eth.addr, &mut update) {
+            Ok(old) => old,
+            Err(KeyFault::Absent) => {
+                let (rkey, addr, len_bytes) = (eth.rkey, eth.addr, size_of_val(&eth.compare) as u32);
+                let memory = FaultedMemory::Remote { rkey, addr, len_bytes, is_written: true };
+                return Err(self.page_fault(host, config, 0, len_bytes as usize, memory));
+            }
+            Err(_) => return Err(NO_ACCESS),
+        };
         self.count_message();
         let psn = packet.headers.bth.psn;
         self.replies.record(config, Record::Atomic { psn, old });
         self.replies.atomic(psn, old, self.msn, false);
         Ok(1)
+    }
+
+    /// The memory of the request is not there: the driver is told, and the request will come again.
+    fn page_fault(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        bytes_committed: u64,
+        packet_bytes: usize,
+        memory: FaultedMemory,
+    ) -> Refusal {
+        if host.page_fault(&PageFault { qpn: config.qpn, bytes_committed, packet_bytes, memory }) {
+            self.paging = Paging::Request;
+        }
+        Refusal::Paging
+    }
+
+    /// The driver could not bring the memory of the request that has come again.
+    fn give_up(&mut self, host: &mut dyn Host, config: &QpConfig) -> Refusal {
+        self.paging = Paging::Nothing;
+        let taken = match self.message.take() {
+            Some(Message::Send { taken, .. }) => Some(taken),
+            _ => self.held.take(),
+        };
+        let Some(taken) = taken else { return NO_ACCESS };
+        completion::receive_failed(host, config, &taken, Failure::RECEIVE_PROTECTION);
+        Refusal::Final(Acknowledgement::OperationalError, None)
+    }
+
+    /// The driver has answered a page fault: it has brought the pages, or could not.
+    pub(super) fn resume(&mut self, error: bool) {
+        self.paging = self.paging.resumed(error);
+    }
+
+    /// Sends the next packet that is owed. Returns whether there was one that could be sent.
+    pub(super) fn reply_next(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        courier: &mut Courier,
+    ) -> Result<bool, Fatal> {
+        self.replies.send_next(host, config, courier, &mut self.paging)
     }
 
     /// A request that was executed before: answered again, never executed again.
@@ -374,7 +458,12 @@ impl Responder {
 
     /// Completes all posted receive WQEs as flushed, in order.
     pub(super) fn flush(&mut self, host: &mut dyn Host, config: &QpConfig) {
-        if let Some(Message::Send { taken, .. }) = self.message.take() {
+        self.paging = Paging::Nothing;
+        let message = match self.message.take() {
+            Some(Message::Send { taken, .. }) => Some(taken),
+            _ => None,
+        };
+        if let Some(taken) = message.or(self.held.take()) {
             completion::receive_failed(host, config, &taken, Failure::FLUSH);
         }
         self.queue.flush(host, config);

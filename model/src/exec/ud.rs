@@ -7,7 +7,8 @@ use super::{
     config::{Path, QpConfig, QpState},
     counter::Counter,
     courier::{Courier, right},
-    host::{Host, Need, Rule},
+    host::{Host, KeyFault, Need, Rule},
+    paging::Waiting,
     progress::QpProgress,
     receive::{Missing, ReceiveQueue, last_wqe_reached},
     requester::Requester,
@@ -30,6 +31,8 @@ pub struct UdQp {
     requester: Requester,
     queue: ReceiveQueue,
     courier: Courier,
+    /// The driver could not bring the pages of the next WQE.
+    without_pages: bool,
 }
 
 impl UdQp {
@@ -41,6 +44,7 @@ impl UdQp {
             requester: Requester::default(),
             queue: ReceiveQueue::default(),
             courier: Courier::default(),
+            without_pages: false,
         }
     }
 
@@ -119,7 +123,7 @@ impl UdQp {
     pub fn run(&mut self, host: &mut dyn Host, budget_packets: usize) -> bool {
         for _ in 0..budget_packets {
             match self.state {
-                QpState::Rts if self.requester.fetch != self.requester.producer => self.send_next(host),
+                QpState::Rts if self.requester.has_next() => self.send_next(host),
                 QpState::Sqer => {
                     self.requester.flush(host, &self.config);
                     return false;
@@ -138,15 +142,19 @@ impl UdQp {
         let mut wqe = SendWqe::default();
         let read = self.requester.read_wqe(host, &self.config, &mut wqe);
         self.requester.fetch = self.requester.fetch.wrapping_add(wqe.n_wqebbs);
+        let without_pages = std::mem::take(&mut self.without_pages);
         let sent = read.and_then(|()| match wqe.opcode() {
-            SendOpcode::NOP => Ok(()),
+            _ if without_pages => Err(Failure::SEND_PROTECTION),
+            SendOpcode::NOP => Ok(true),
             _ => match &wqe.local {
-                Some(local) => local.execute(host, &self.config, wqe.index, wqe.imm),
+                Some(local) => local.execute(host, &self.config, wqe.index, wqe.imm).map(|()| true),
                 None => self.send(host, &wqe),
             },
         });
         match sent {
-            Ok(()) => self.requester.complete(host, &self.config, &wqe),
+            Ok(true) => self.requester.complete(host, &self.config, &wqe),
+            // It is read again when its pages are there.
+            Ok(false) => self.requester.fetch = wqe.index,
             Err(failure) => {
                 self.requester.report_failure(host, &self.config, &wqe, failure);
                 self.state = QpState::Sqer;
@@ -154,7 +162,8 @@ impl UdQp {
         }
     }
 
-    fn send(&mut self, host: &mut dyn Host, wqe: &SendWqe) -> Result<(), Failure> {
+    /// Sends a datagram. Returns false if it has to wait for pages.
+    fn send(&mut self, host: &mut dyn Host, wqe: &SendWqe) -> Result<bool, Failure> {
         let (mtu, len) = (u64::from(self.config.mtu_bytes), wqe.len_bytes);
         if len > mtu {
             let detail = format_args!("datagram of {len} bytes, the MTU is {mtu}");
@@ -168,7 +177,7 @@ impl UdQp {
         let psn = self.requester.next_psn;
         self.requester.next_psn = Psn::new(psn.get() + 1);
         // Without a source address nothing is sent; that was reported, and datagrams may be lost.
-        let Some(mut headers) = self.courier.headers(host, &config, opcode, psn) else { return Ok(()) };
+        let Some(mut headers) = self.courier.headers(host, &config, opcode, psn) else { return Ok(true) };
         if matches!(headers.link, LinkHeader::Ethernet(link) if link.dest == [0; 6]) {
             // A card sends it, to nobody.
             let detail = format_args!("rmac is 00:00:00:00:00:00");
@@ -192,7 +201,20 @@ impl UdQp {
                 }
             })
         });
-        sent.map_err(|_| Failure::SEND_PROTECTION)
+        match sent {
+            Ok(()) => Ok(true),
+            Err(KeyFault::Absent) => {
+                self.requester.waiting = Some(Waiting::begin(host, &self.config, wqe, 0));
+                Ok(false)
+            }
+            Err(_) => Err(Failure::SEND_PROTECTION),
+        }
+    }
+
+    /// The driver has answered a page fault: it has brought the pages, or could not.
+    pub fn resume(&mut self, error: bool) {
+        let waiting = self.requester.waiting.take();
+        self.without_pages = waiting.and_then(|waiting| waiting.failed(error)).is_some();
     }
 
     /// What QUERY_QP reports.

@@ -4,7 +4,7 @@
 use super::{
     Function,
     dispatch::{Input, Output, done},
-    general_object, memic, rate,
+    general_object, memic, page_fault, rate,
     refusal::Refusal,
     signature::BSF_BYTES,
 };
@@ -181,6 +181,8 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_device_frequency_khz(DEVICE_FREQUENCY_KHZ)
         .with_device_frequency_mhz(DEVICE_FREQUENCY_KHZ / 1000)
         .with_umr_ptr_rlky(true)
+        .with_null_mkey(true)
+        .with_pg(true)
         .with_imaicl(true)
         .with_umr_extended_translation_offset(true)
         .with_relaxed_ordering_write(true)
@@ -283,6 +285,7 @@ impl Capabilities {
         for (group, (desc, bytes)) in [
             (CapType::GENERAL, bytes(&general(config.blue_flame, config.link))),
             (CapType::GENERAL_2, bytes(&general_2())),
+            (CapType::ODP, bytes(&page_fault::capabilities())),
             (CapType::DEV_MEM, bytes(&memic::capabilities())),
             (CapType::QOS, bytes(&rate::capabilities())),
             (CapType::ROCE, bytes(&roce())),

@@ -164,6 +164,7 @@ impl Function {
         self.hold_of_dct(&dct.context, -1);
         self.pds.release(dct.context.pd().get());
         self.release_counters(dct.counter_set_id().into());
+        self.forget_page_faults(number);
         self.ready.remove(&number);
         self.refund(Cost::QP);
         done()

@@ -190,6 +190,7 @@ table! {
     ALLOC_MEMIC Initialised alloc_memic,
     DEALLOC_MEMIC Initialised dealloc_memic,
     MODIFY_MEMIC Initialised modify_memic,
+    PAGE_FAULT_RESUME Initialised page_fault_resume,
     CREATE_PSV Initialised create_psv,
     DESTROY_PSV Initialised destroy_psv,
     SET_PP_RATE_LIMIT Initialised set_pp_rate_limit,

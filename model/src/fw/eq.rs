@@ -174,6 +174,11 @@ impl Function {
         self.eqs.iter().find(|(_, eq)| eq.request.has_event(event)).map(|(number, _)| number)
     }
 
+    /// Whether a driver pages on demand.
+    pub(super) fn hears_page_faults(&self) -> bool {
+        self.eq_for(EventType::PAGE_FAULT).is_some()
+    }
+
     pub(super) fn command_eq(&self) -> Option<u32> {
         self.eq_for(EventType::CMD)
     }

@@ -4,8 +4,8 @@
 use super::Function;
 use crate::{
     exec::{
-        Counter, Host, KeyFault, Need, QpEvent, Right, Ring, RingFault, RoceKind, Rule, SharedQueue,
-        SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
+        Counter, Host, KeyFault, Need, PageFault, QpEvent, Right, Ring, RingFault, RoceKind, Rule,
+        SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
     strict::{self, Queue, Violation},
     trace::Kind,
@@ -51,7 +51,13 @@ impl From<Rule> for strict::Rule {
 impl FunctionHost<'_> {
     /// A key that the QP's own software named wrongly is its mistake; one that a peer named is the peer's,
     /// and the protocol answers it.
-    fn local_fault(&mut self, right: &Right, addr: u64, len_bytes: u64, fault: KeyFault) {
+    /// A page that is absent is neither, if the driver pages.
+    fn local_fault(&mut self, right: &Right, addr: u64, len_bytes: u64, fault: KeyFault) -> KeyFault {
+        let fault = match fault {
+            KeyFault::Absent if self.function.hears_page_faults() => return fault,
+            KeyFault::Absent => KeyFault::Translation,
+            _ => fault,
+        };
         if fault == KeyFault::Translation {
             let detail = format!("key 0x{:x}: pages at 0x{addr:x}, {len_bytes} bytes, not mapped", right.key);
             let violation = Violation::new(strict::Rule::DmaUnmapInUse, detail);
@@ -61,6 +67,7 @@ impl FunctionHost<'_> {
                 format!("QP {}: lkey 0x{:x}, 0x{addr:x}, {len_bytes} bytes: {fault:?}", right.qpn, right.key)
             });
         }
+        fault
     }
 }
 
@@ -172,7 +179,7 @@ impl Host for FunctionHost<'_> {
             Some(recipe) => self.function.check_signed(right, recipe, addr, len),
             None => self.function.check_key(right, addr, len),
         };
-        result.inspect_err(|fault| self.local_fault(right, addr, len, *fault))
+        result.map_err(|fault| self.local_fault(right, addr, len, fault))
     }
 
     fn read(&mut self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
@@ -180,7 +187,7 @@ impl Host for FunctionHost<'_> {
             Some(recipe) => self.function.read_signed(right, recipe, addr, into),
             None => self.function.read_key(right, addr, into),
         };
-        result.inspect_err(|fault| self.local_fault(right, addr, into.len() as u64, *fault))
+        result.map_err(|fault| self.local_fault(right, addr, into.len() as u64, fault))
     }
 
     fn write(&mut self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault> {
@@ -188,7 +195,7 @@ impl Host for FunctionHost<'_> {
             Some(recipe) => self.function.write_signed(right, recipe, addr, from),
             None => self.function.write_key(right, addr, from),
         };
-        result.inspect_err(|fault| self.local_fault(right, addr, from.len() as u64, *fault))
+        result.map_err(|fault| self.local_fault(right, addr, from.len() as u64, fault))
     }
 
     fn atomic(
@@ -202,7 +209,7 @@ impl Host for FunctionHost<'_> {
             Some(_) => Err(KeyFault::Access),
             None => self.function.update_key(right, addr, update),
         };
-        result.inspect_err(|fault| self.local_fault(right, addr, 8, *fault))
+        result.map_err(|fault| self.local_fault(right, addr, 8, fault))
     }
 
     fn invalidate(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault> {
@@ -219,6 +226,10 @@ impl Host for FunctionHost<'_> {
 
     fn umr(&mut self, request: &UmrRequest<'_>) -> Result<(), UmrFault> {
         self.function.umr(request)
+    }
+
+    fn page_fault(&mut self, fault: &PageFault) -> bool {
+        self.function.page_fault(fault)
     }
 
     fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {

@@ -3,7 +3,7 @@
 
 use super::{
     Function, caps,
-    mkey::{Mkey, NULL_MKEY},
+    mkey::{Mkey, NULL_MKEY, page_address},
 };
 use crate::{
     exec::{KeyFault, Need, Right},
@@ -25,10 +25,19 @@ enum Place {
     Null,
 }
 
+/// What covers a part of a range.
+#[derive(Clone, Copy)]
+enum Cover<'a> {
+    Key(&'a Mkey),
+    /// The null mkey.
+    Null,
+    /// The null mkey inside another, of a driver that pages: it has not given the part a key yet.
+    Absent,
+}
+
 /// A part of a range that one key without children covers.
 struct Leaf<'a> {
-    /// None for the null mkey.
-    mkey: Option<&'a Mkey>,
+    cover: Cover<'a>,
     addr: u64,
     /// Bytes of the range before it.
     at: u64,
@@ -51,6 +60,10 @@ impl Need {
             Self::LocalRead | Self::RemoteRead => Self::LocalRead,
             Self::LocalWrite | Self::RemoteWrite | Self::RemoteAtomic => Self::LocalWrite,
         }
+    }
+
+    const fn writes(self) -> bool {
+        matches!(self.behind_another(), Self::LocalWrite)
     }
 }
 
@@ -98,15 +111,18 @@ impl Mkey {
     }
 
     /// Where the byte at `addr` is, and how many bytes from there on are in one piece.
-    fn translate(&self, addr: u64) -> Result<(Place, u64), KeyFault> {
+    fn translate(&self, addr: u64, need: Need) -> Result<(Place, u64), KeyFault> {
         match self.context.access_mode() {
             MkcAccessMode::PA => return Ok((Place::Memory(addr), u64::MAX - addr)),
             MkcAccessMode::MEMIC => return Ok((Place::Device(self.context.start_addr() + addr), u64::MAX)),
             _ => {}
         }
         let (n, inside) = self.fixed_entry(addr);
-        let page = self.page(n).ok_or(KeyFault::Translation)?;
-        Ok((Place::Memory(page + inside), (1u64 << self.context.log_page_size()) - inside))
+        let entry = self.mtt(n).ok_or(KeyFault::Translation)?;
+        if !(if need.writes() { entry.wr_en() } else { entry.rd_en() }) {
+            return Err(KeyFault::Absent);
+        }
+        Ok((Place::Memory(page_address(entry) + inside), (1u64 << self.context.log_page_size()) - inside))
     }
 
     /// Calls `visit` with every part of a checked range of an indirect key.
@@ -208,12 +224,14 @@ impl Function {
         visit: &mut dyn FnMut(Leaf<'_>) -> Result<(), KeyFault>,
     ) -> Result<(), KeyFault> {
         if right.key == NULL_MKEY {
-            return visit(Leaf { mkey: None, addr, at, len_bytes });
+            let absent = depth > 0 && self.hears_page_faults();
+            let cover = if absent { Cover::Absent } else { Cover::Null };
+            return visit(Leaf { cover, addr, at, len_bytes });
         }
         let mkey = self.mkeys.get(right.key >> 8).ok_or(KeyFault::Unknown)?;
         mkey.check(right, addr, len_bytes)?;
         if !matches!(mkey.context.access_mode(), MkcAccessMode::KLMS | MkcAccessMode::KSM) {
-            return visit(Leaf { mkey: Some(mkey), addr, at, len_bytes });
+            return visit(Leaf { cover: Cover::Key(mkey), addr, at, len_bytes });
         }
         if depth == caps::MAX_INDIRECTION {
             return Err(KeyFault::Indirection);
@@ -240,12 +258,14 @@ impl Function {
     ) -> Result<(), KeyFault> {
         self.resolve(right, (addr, 0, len_bytes as u64), 0, &mut |leaf| {
             let (at, len) = (leaf.at as usize, leaf.len_bytes as usize);
-            let Some(mkey) = leaf.mkey else {
-                return visit(Place::Null, at, len).map_err(|_| KeyFault::Translation);
+            let mkey = match leaf.cover {
+                Cover::Key(mkey) => mkey,
+                Cover::Null => return visit(Place::Null, at, len).map_err(|_| KeyFault::Translation),
+                Cover::Absent => return Err(KeyFault::Absent),
             };
             let mut done = 0;
             while done < len {
-                let (place, piece) = mkey.translate(leaf.addr + done as u64)?;
+                let (place, piece) = mkey.translate(leaf.addr + done as u64, right.need)?;
                 let n = piece.min((len - done) as u64) as usize;
                 visit(place, at + done, n).map_err(|_| KeyFault::Translation)?;
                 done += n;

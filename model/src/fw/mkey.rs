@@ -50,8 +50,23 @@ pub(crate) struct Mkey {
     cost: Cost,
 }
 
+/// Address of the page that an entry names.
+pub(super) fn page_address(entry: MttEntry) -> u64 {
+    entry.ptag() << 2
+}
+
+/// Gives the pages that two entries name both permissions.
+fn make_present(octoword: &mut Octoword) {
+    for bytes in octoword.as_chunks_mut::<8>().0 {
+        if *bytes != [0; 8] {
+            *bytes = MttEntry::from_bytes(*bytes).with_rd_en(true).with_wr_en(true).to_bytes();
+        }
+    }
+}
+
 impl Mkey {
-    fn new(input: &CreateMkeyIn, list: &[u8]) -> Result<Self, Refusal> {
+    /// Pages of `list` are there whatever it says, if `present`.
+    fn new(input: &CreateMkeyIn, list: &[u8], present: bool) -> Result<Self, Refusal> {
         let context = input.memory_key_mkey_entry();
         let mode = context.access_mode();
         let (start, len) = (context.start_addr(), context.len());
@@ -69,10 +84,13 @@ impl Mkey {
         let n_given = input.translations_octword_actual_size() as usize;
         let translated = !matches!(mode, MkcAccessMode::PA | MkcAccessMode::MEMIC);
         let listed = translated && (!context.free() || input.pg_access());
-        let octowords = match listed {
+        let mut octowords = match listed {
             true => list.as_chunks::<16>().0.get(..n_given).ok_or(Refusal::LIST_SHORT)?.to_vec(),
             false => Vec::new(),
         };
+        if present && mode == MkcAccessMode::MTT {
+            octowords.iter_mut().for_each(make_present);
+        }
         // Translations are kept in units of 64 bytes: Linux gives a key for 4 pages a list of 8.
         let n_octowords_max = n_octowords_max.max(octowords.len() as u32).next_multiple_of(4);
         let cost = Cost::mkey(2 * n_octowords_max as usize);
@@ -92,7 +110,6 @@ impl Mkey {
         }
         let inside = self.context.start_addr() % (1 << log_page);
         let n_pages = (inside + self.context.len()).div_ceil(1 << log_page) as usize;
-        // `pg_access` is about paging on demand: Linux leaves it 0 with a list, where the device cannot page.
         let announced = self.context.translations_octword_size() as usize >= n_pages.div_ceil(2);
         if !announced || self.octowords.len() < n_pages.div_ceil(2) || self.context.length64() {
             return Err(Refusal::MKEY_TRANSLATION);
@@ -121,12 +138,15 @@ impl Mkey {
         })
     }
 
-    /// Address of page `n` of the list, if it was given. The permissions beside it are about paging on demand:
-    /// Linux leaves them 0 where the device cannot page.
-    pub(super) fn page(&self, n: u64) -> Option<u64> {
+    /// Entry `n` of the page list, if it was given.
+    pub(super) fn mtt(&self, n: u64) -> Option<MttEntry> {
         let octoword = self.octowords.get(n as usize / 2)?;
-        let entry = MttEntry::from_bytes(octoword.as_chunks::<8>().0[n as usize % 2]);
-        (entry != MttEntry::new()).then(|| entry.ptag() << 2)
+        Some(MttEntry::from_bytes(octoword.as_chunks::<8>().0[n as usize % 2]))
+    }
+
+    /// Address of page `n`, if there is one.
+    fn page(&self, n: u64) -> Option<u64> {
+        self.mtt(n).filter(|entry| *entry != MttEntry::new()).map(page_address)
     }
 
     /// Entry `n` of a list of pieces.
@@ -188,7 +208,9 @@ impl Function {
                 &from_umem
             }
         };
-        let mkey = Mkey::new(&input, list)?;
+        // Without `pg_access` a list has nothing but addresses, and a umem's pages are pinned.
+        let present = !input.pg_access() || input.mkey_umem_valid();
+        let mkey = Mkey::new(&input, list, present)?;
         if mkey.context.access_mode() == MkcAccessMode::MEMIC && !self.holds_memic(&mkey.context) {
             return Err(Refusal::MKEY_MEMIC);
         }

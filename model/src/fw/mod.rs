@@ -28,6 +28,7 @@ pub(crate) mod memic;
 mod mishap;
 mod mkey;
 mod multicast;
+mod page_fault;
 mod pages;
 mod port_reg;
 mod ppcnt;
@@ -141,6 +142,7 @@ pub(crate) struct Function {
     cqs: Table<Cq>,
     qps: Table<Qp>,
     dcts: Table<dct::Dct>,
+    page_faults: page_fault::PageFaults,
     /// Lives that DC initiators have begun.
     n_dc_sessions: u32,
     reserved_qpns: Table<general_object::Reservation>,
@@ -220,6 +222,7 @@ impl Function {
             cqs: Table::new(cq::FIRST_CQN, 1 << caps::LOG_MAX_CQ),
             qps: Table::new(qp::FIRST_QPN, 1 << caps::LOG_MAX_QP),
             dcts: Table::new(dct::FIRST_DCTN, 1 << caps::LOG_MAX_OBJECTS),
+            page_faults: page_fault::PageFaults::new(),
             n_dc_sessions: 0,
             reserved_qpns: Table::new(0, 1 << general_object::LOG_MAX_RESERVATIONS),
             paced_addresses: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
@@ -271,6 +274,7 @@ impl Function {
         self.sqs.clear();
         self.qps.clear();
         self.dcts.clear();
+        self.page_faults.clear();
         self.reserved_qpns.clear();
         self.paced_addresses.clear();
         self.srqs.clear();

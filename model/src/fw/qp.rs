@@ -452,6 +452,7 @@ impl Function {
         self.release_counters(counter);
         self.ready.remove(&number);
         self.multicast.forget(number);
+        self.forget_page_faults(number);
         self.refund(Cost::QP);
         done()
     }

@@ -92,6 +92,7 @@ refusals! {
     MEMIC_SIZE = 0x4d00f9 BAD_PARAM_ERR "the size is not a multiple of 64 bytes, or 0",
     MEMIC_ALIGNMENT = 0x4d00fa BAD_PARAM_ERR "the alignment is above the capability",
     MEMIC_FULL = 0x4d00fb NO_RES_ERR "the range has no room for the piece",
+    NO_SUCH_FAULT = 0x4d0140 BAD_RES_STATE_ERR "the driver has no page fault of this queue and type to answer",
     PSV_NUMBER = 0x4d0115 BAD_PARAM_ERR "CREATE_PSV makes one to four values",
     RATE_INDEX = 0x4d0113 BAD_PARAM_ERR "the number of the rate is 0, or not below the table's size",
     RATE = 0x4d0114 BAD_PARAM_ERR "the rate is outside the capability's, or in a unit that the model has not",

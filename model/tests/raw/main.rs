@@ -12,6 +12,7 @@ mod ethernet;
 mod keys;
 mod memic;
 mod multicast;
+mod paging;
 mod plain_pages;
 mod port;
 mod port_counters;

@@ -7,19 +7,19 @@ use crate::{
 };
 use mlx5_model::Rule;
 
-const UMR: u8 = 0x25;
-const DONE: (u8, u8) = (0, 0);
+pub(crate) const UMR: u8 = 0x25;
+pub(crate) const DONE: (u8, u8) = (0, 0);
 const ERROR: u8 = 0xd;
 const MW_BIND_ERR: (u8, u8) = (ERROR, 0x06);
 const LOCAL_QP_OP_ERR: (u8, u8) = (ERROR, 0x02);
-const LOCAL_PROT_ERR: (u8, u8) = (ERROR, 0x04);
-const REMOTE_ACCESS_ERR: (u8, u8) = (ERROR, 0x13);
+pub(crate) const LOCAL_PROT_ERR: (u8, u8) = (ERROR, 0x04);
+pub(crate) const REMOTE_ACCESS_ERR: (u8, u8) = (ERROR, 0x13);
 
 /// Flags of the UMR control segment.
-const INLINE: u32 = 0x80;
+pub(crate) const INLINE: u32 = 0x80;
 const FAIL_IF_FREE: u32 = 0x40;
 const FAIL_IF_NOT_FREE: u32 = 0x20;
-const OFFSET: u32 = 0x10;
+pub(crate) const OFFSET: u32 = 0x10;
 /// Bits of `mkey_mask`.
 const LEN: u32 = 1;
 const PAGE_SIZE: u32 = 2;
@@ -30,7 +30,7 @@ const RIGHTS: u32 = 0x3e_0000;
 const FREE: u32 = 0x2000_0000;
 
 /// The segments behind the control segment, without a list.
-fn umr(flags: u32, n_octowords: u32, mask: u32) -> Raw {
+pub(crate) fn umr(flags: u32, n_octowords: u32, mask: u32) -> Raw {
     Raw::new(112).set(0, 31, 24, flags).set(4, 31, 16, n_octowords).set(12, 31, 0, mask)
 }
 
@@ -129,7 +129,7 @@ fn fast_registration_and_local_invalidate() {
     let start = 0x4000_0100;
     let mut wqe = enabling(INLINE, 4, start, 0x200);
     // One page, and seven entries that are old bytes of the ring.
-    wqe.0.extend((world.memory + 3 * PAGE).to_be_bytes());
+    wqe.0.extend(((world.memory + 3 * PAGE) | 3).to_be_bytes());
     wqe.0.extend([0xa5; 56]);
     assert_eq!(world.post(UMR, key & !0xff | 0x43, &wqe.0), DONE);
     let key = key & !0xff | 0x43;

@@ -7,6 +7,7 @@ mod dc;
 mod errors;
 mod faults;
 mod operations;
+mod paging;
 mod retries;
 mod rules;
 mod shared;

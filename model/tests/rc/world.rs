@@ -6,14 +6,14 @@ use mlx5_direct::{
 };
 use mlx5_model::{
     exec::{
-        Counter, DcTarget, Engine, Host, KeyFault, Need, Path, QpConfig, QpEvent, QpState, Right, Ring,
-        RingFault, RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest,
-        Wake,
+        Counter, DcTarget, Engine, Host, KeyFault, Need, PageFault, Path, QpConfig, QpEvent, QpState, Right,
+        Ring, RingFault, RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault,
+        UmrRequest, Wake,
     },
     wire::{Address, Packet, Port, Wire},
 };
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
 };
 
@@ -29,6 +29,8 @@ pub(crate) const OTHER_PD: u32 = 0x1300;
 /// As KEY, for SEND_INVAL to kill.
 pub(crate) const WINDOW: u32 = 0x1400;
 
+/// Of pages that may be absent.
+pub(crate) const PAGE_BYTES: usize = 0x1000;
 /// The only value that signatures may begin with.
 pub(crate) const PSV: u32 = 0x51;
 
@@ -65,6 +67,9 @@ pub(crate) struct Side {
     pub(crate) source: SourceAddress,
     pub(crate) now: u64,
     pub(crate) n_atomics: u32,
+    /// Offsets of pages that are not there, and the faults that nobody has answered yet.
+    pub(crate) absent: BTreeSet<usize>,
+    pub(crate) faults: Vec<PageFault>,
     outbox: Vec<Vec<u8>>,
     n_outbox: usize,
 }
@@ -85,6 +90,16 @@ impl Side {
         match addr.checked_sub(BASE) {
             Some(at) if at.checked_add(len).is_some_and(|end| end <= key.len) => Ok(at as usize),
             _ => Err(KeyFault::Bounds),
+        }
+    }
+
+    /// As [`allowed`](Self::allowed), and the pages are there.
+    fn present(&self, right: &Right, addr: u64, len: u64) -> Result<usize, KeyFault> {
+        let at = self.allowed(right, addr, len)?;
+        let first = at / PAGE_BYTES * PAGE_BYTES;
+        match self.absent.range(first..at + len as usize).next() {
+            Some(_) => Err(KeyFault::Absent),
+            None => Ok(at),
         }
     }
 
@@ -128,12 +143,12 @@ impl Host for Side {
         self.allowed(right, addr, len).map(drop)
     }
     fn read(&mut self, right: &Right, addr: u64, into: &mut [u8]) -> Result<(), KeyFault> {
-        let at = self.allowed(right, addr, into.len() as u64)?;
+        let at = self.present(right, addr, into.len() as u64)?;
         into.copy_from_slice(&self.memory[at..at + into.len()]);
         Ok(())
     }
     fn write(&mut self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault> {
-        let at = self.allowed(right, addr, from.len() as u64)?;
+        let at = self.present(right, addr, from.len() as u64)?;
         self.memory[at..at + from.len()].copy_from_slice(from);
         Ok(())
     }
@@ -143,7 +158,7 @@ impl Host for Side {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
-        let at = self.allowed(right, addr, 8)?;
+        let at = self.present(right, addr, 8)?;
         let old = u64::from_ne_bytes(self.memory[at..at + 8].try_into().unwrap());
         self.memory[at..at + 8].copy_from_slice(&update(old).to_ne_bytes());
         self.n_atomics += 1;
@@ -165,6 +180,14 @@ impl Host for Side {
             key.free = request.context.free();
         }
         Ok(())
+    }
+    fn page_fault(&mut self, fault: &PageFault) -> bool {
+        let same = |other: &PageFault| (other.qpn, other.side()) == (fault.qpn, fault.side());
+        let told = !self.faults.iter().any(same);
+        if told {
+            self.faults.push(*fault);
+        }
+        told
     }
     fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {
         self.cqes.push((cqn, *cqe, wake));
@@ -285,6 +308,8 @@ impl World {
                 },
                 now: 0,
                 n_atomics: 0,
+                absent: BTreeSet::new(),
+                faults: Vec::new(),
                 outbox: Vec::new(),
                 n_outbox: 0,
             };

@@ -74,7 +74,7 @@ layout! {
         0x08 [31:0] dump_fill_mkey: Lkey,
         /// Reserved lkey: physical addresses, for privileged QPs.
         0x0c [31:0] resd_lkey: Lkey,
-        /// Reads zeros, swallows writes.
+        /// Reads zeros, swallows writes; where a driver pages it stands, inside an indirect key, for what is not there yet.
         0x10 [31:0] null_mkey: Lkey,
     }
 }

@@ -6,7 +6,7 @@ use mlx5_direct::mlx5::{
     eqe::{
         CqErrorSyndrome, Eqe as Layout64, EqeCmd, EqeComp, EqeCongestion, EqeCqErr, EqeDct, EqePageFaultRdma,
         EqePageFaultWqe, EqePageReq, EqePortModule, EqePortState, EqeQpSrq, EqeTempWarning, EqeVportChange,
-        EqeXrqErr, EventType, PortChange,
+        EqeXrqErr, EventType, PageFaultSubType, PageFaultType, PortChange,
     },
     layout::{Desc, Layout},
 };
@@ -72,7 +72,7 @@ fn data(kind: EventType, sub_type: u8) -> Option<&'static Desc> {
         EventType::XRQ_ERROR => EqeXrqErr::DESC,
         EventType::DCT_DRAINED | EventType::DCT_KEY_VIOLATION => EqeDct::DESC,
         EventType::PORT_CHANGE => EqePortState::DESC,
-        EventType::PAGE_FAULT if sub_type == 0 => EqePageFaultWqe::DESC,
+        EventType::PAGE_FAULT if sub_type == PageFaultSubType::WQE.0 => EqePageFaultWqe::DESC,
         EventType::PAGE_FAULT => EqePageFaultRdma::DESC,
         EventType::NIC_VPORT_CHANGE => EqeVportChange::DESC,
         EventType::PORT_MODULE_EVENT => EqePortModule::DESC,
@@ -117,6 +117,7 @@ fn sentence(entry: &Layout64, says: Option<&str>) -> String {
             let what = if n < 0 { "gives back" } else { "wants" };
             format!("function {} {what} {} pages", event.func_id(), n.unsigned_abs())
         }
+        EventType::PAGE_FAULT => page_fault(PageFaultSubType(entry.sub_type()), data),
         EventType::TEMP_WARN_EVENT => {
             let event = EqeTempWarning::from_bytes(data);
             let sensors = facts::sensors(event.sensor_warning_msb(), event.sensor_warning_lsb());
@@ -135,6 +136,71 @@ fn sentence(entry: &Layout64, says: Option<&str>) -> String {
     )
 }
 
+fn page_fault(sub_type: PageFaultSubType, data: [u8; 28]) -> String {
+    if sub_type == PageFaultSubType::WQE {
+        let event = EqePageFaultWqe::from_bytes(data);
+        let queue = match event.wqe_pftype_wq_type() {
+            PageFaultType::RMP => "shared receive queue",
+            PageFaultType::RESP => "the receive queue of QP",
+            _ => "the send queue of QP",
+        };
+        return format!(
+            "pages are missing that WQE {} of {queue} 0x{:x} names, {} bytes into its message; QP 0x{:x} waits for \
+             PAGE_FAULT_RESUME",
+            event.wqe_index(),
+            event.wqe_pftype_wq_wq_num(),
+            event.bytes_committed(),
+            event.wqe_token()
+        );
+    }
+    let event = EqePageFaultRdma::from_bytes(data);
+    let does = if event.rdma_pftype_token_type().is_written() { "writes" } else { "reads" };
+    format!(
+        "pages are missing that a peer {does} by rkey 0x{:x}, {} bytes into the {} at 0x{:x}; QP 0x{:x} waits for \
+         PAGE_FAULT_RESUME",
+        event.rdma_r_key(),
+        event.bytes_committed(),
+        event.rdma_op_len(),
+        event.rdma_va(),
+        event.rdma_pftype_token_token()
+    )
+}
+
 fn data_is_queue(kind: EventType, sub_type: u8) -> bool {
     data(kind, sub_type).is_some_and(|desc| desc.name == EqeQpSrq::DESC.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_faults_say_who_waits_for_what() {
+        let says = |sub_type: PageFaultSubType, data| {
+            let entry = Layout64::new().with_type_(EventType::PAGE_FAULT).with_sub_type(sub_type.0);
+            eqe(&entry.with_event_data(data).to_bytes()).unwrap().says
+        };
+        let wqe = EqePageFaultWqe::new()
+            .with_bytes_committed(4096)
+            .with_wqe_index(7)
+            .with_wqe_token(0x107)
+            .with_wqe_pftype_wq_type(PageFaultType::RMP)
+            .with_wqe_pftype_wq_wq_num(0x21);
+        assert_eq!(
+            says(PageFaultSubType::WQE, wqe.to_bytes()),
+            "event PAGE_FAULT (0xc): pages are missing that WQE 7 of shared receive queue 0x21 names, 4096 bytes into its message; QP \
+             0x107 waits for PAGE_FAULT_RESUME"
+        );
+        let rdma = EqePageFaultRdma::new()
+            .with_rdma_r_key(0x1242)
+            .with_rdma_op_len(8192)
+            .with_rdma_va(0x7000)
+            .with_rdma_pftype_token_type(PageFaultType::remote(true))
+            .with_rdma_pftype_token_token(0x107);
+        assert_eq!(
+            says(PageFaultSubType::RDMA, rdma.to_bytes()),
+            "event PAGE_FAULT (0xc): pages are missing that a peer writes by rkey 0x1242, 0 bytes into the 8192 at 0x7000; QP 0x107 \
+             waits for PAGE_FAULT_RESUME"
+        );
+    }
 }
