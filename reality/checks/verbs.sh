@@ -6,6 +6,8 @@ check "ibv_rc_pingpong" pingpong ibv_rc_pingpong -c -n 200
 check "ibv_rc_pingpong, events" pingpong ibv_rc_pingpong -c -e
 check "ibv_rc_pingpong, 1 MiB" pingpong ibv_rc_pingpong -c -s 1048576 -n 20
 check "ibv_rc_pingpong, ibv_wr_* calls and time stamps" pingpong ibv_rc_pingpong -c -N -t -n 200
+check "ibv_rc_pingpong, paging on demand" pingpong ibv_rc_pingpong -c -o -s 65536 -n 50
+check "ibv_rc_pingpong, paging on demand in all of memory" pingpong ibv_rc_pingpong -c -O -s 65536 -n 50
 check "ibv_uc_pingpong" pingpong ibv_uc_pingpong -c -n 200
 check "ibv_uc_pingpong, 64 KiB, events" pingpong ibv_uc_pingpong -c -e -s 65536 -n 50
 check "ibv_ud_pingpong" pingpong ibv_ud_pingpong -c -n 200
