@@ -167,6 +167,7 @@ table! {
     DESTROY_TIR Initialised destroy_tir,
     CREATE_TIS Initialised create_tis,
     MODIFY_TIS Initialised modify_tis,
+    QUERY_TIS Initialised query_tis,
     DESTROY_TIS Initialised destroy_tis,
     CREATE_RQT Initialised create_rqt,
     MODIFY_RQT Initialised modify_rqt,

@@ -10,7 +10,7 @@ use crate::eth::HashFunction;
 use mlx5_direct::mlx5::{
     cmd::{
         CreateRqtIn, CreateRqtOut, CreateTirIn, CreateTirOut, CreateTisIn, CreateTisOut, DestroyRqtIn,
-        DestroyTirIn, DestroyTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn,
+        DestroyTirIn, DestroyTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn, QueryTisIn, QueryTisOut,
     },
     context::{Rqtc, RxHashFieldSelect, Tirc, Tisc},
 };
@@ -180,6 +180,12 @@ impl Function {
             tis.context.set_strict_lag_tx_port_affinity(new.strict_lag_tx_port_affinity());
         }
         done()
+    }
+
+    /// DPDK asks it for the transport domain of a queue pair for raw packets that the kernel has made.
+    pub(super) fn query_tis(&mut self, input: &Input<'_>) -> Output {
+        let tis = self.tiss.get(input.get::<QueryTisIn>()?.tisn()).ok_or(Refusal::NO_SUCH_OBJECT)?;
+        out(QueryTisOut::new().with_tis_context(tis.context))
     }
 
     pub(super) fn destroy_tis(&mut self, input: &Input<'_>) -> Output {

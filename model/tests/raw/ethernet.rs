@@ -324,3 +324,16 @@ fn a_send_queue_names_a_rate() {
     assert_eq!((near.rate(), near.set_rate(0), near.rate()), (5, 0, 0));
     near.rig.model.assert_clean();
 }
+
+/// DPDK learns the transport domain of the kernel's queues from the interface that they send through.
+#[test]
+fn an_interface_tells_its_transport_domain() {
+    let (near, _far) = cable();
+    let create = Raw::cmd(0x912, 192).set(0x20, 19, 16, 3).set(0x20 + 0x24, 23, 0, near.domain);
+    let tis = near.rig.run(create).ok().dword(8);
+    let query = |tis| near.rig.exec(&Raw::cmd(0x915, 16).set(8, 23, 0, tis), 176);
+    let told = query(tis).ok();
+    assert_eq!((told.dword(0x10), told.dword(0x10 + 0x24)), (3 << 16, near.domain));
+    assert_eq!(query(tis + 1).syndrome(), Refusal::NO_SUCH_OBJECT.syndrome);
+    assert_eq!(rules(&near.rig), [Rule::ObjectExists]);
+}

@@ -84,6 +84,20 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
+    /// Reads the context.
+    pub struct QueryTisIn, 16, "query_tis_in" {
+        0x00 [31:16] opcode: CmdOpcode,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] tisn: u32,
+    }
+
+    /// Output of QUERY_TIS.
+    pub struct QueryTisOut, 176, "query_tis_out" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 [struct] tis_context: Tisc,
+    }
+
     /// Ends a TIS.
     pub struct DestroyTisIn, 16, "destroy_tis_in" {
         0x00 [31:16] opcode: CmdOpcode,
@@ -168,6 +182,7 @@ command! { MODIFY_TIR, ModifyTirIn => ModifyTirOut }
 command! { DESTROY_TIR, DestroyTirIn => DestroyTirOut }
 command! { CREATE_TIS, CreateTisIn => CreateTisOut }
 command! { MODIFY_TIS, ModifyTisIn => ModifyTisOut }
+command! { QUERY_TIS, QueryTisIn => QueryTisOut }
 command! { DESTROY_TIS, DestroyTisIn => DestroyTisOut }
 command! { CREATE_RQT, CreateRqtIn => CreateRqtOut }
 command! { MODIFY_RQT, ModifyRqtIn => ModifyRqtOut }
