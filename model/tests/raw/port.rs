@@ -269,9 +269,11 @@ impl Port {
         self.receive_cq.poll(&self.rig, true)
     }
 
-    /// Lets everything that was sent arrive.
+    /// Lets everything that was sent arrive: a frame is there after two rounds of the engine, and each command takes one.
     pub(crate) fn settle(&self) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        for _ in 0..3 {
+            self.rig.run(Raw::cmd(0x80d, 16)).ok();
+        }
     }
 
     /// A frame to a port: its addresses before `rest`, which begins with the ethertype.
