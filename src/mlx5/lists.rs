@@ -91,7 +91,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         AllocFlowCounterIn AllocFlowCounterOut DeallocFlowCounterIn DeallocFlowCounterOut
         QueryFlowCounterIn QueryFlowCounterOut
         CreateTirIn CreateTirOut ModifyTirIn ModifyTirOut DestroyTirIn DestroyTirOut CreateTisIn
-        CreateTisOut ModifyTisIn ModifyTisOut DestroyTisIn DestroyTisOut CreateRqtIn CreateRqtOut
+        CreateTisOut ModifyTisIn ModifyTisOut QueryTisIn QueryTisOut DestroyTisIn DestroyTisOut CreateRqtIn CreateRqtOut
         ModifyRqtIn ModifyRqtOut DestroyRqtIn DestroyRqtOut ModifyTirBitmask ModifyTisBitmask
         RqtBitmask
         CreateSqIn CreateSqOut ModifySqIn ModifySqOut QuerySqIn QuerySqOut DestroySqIn DestroySqOut
@@ -172,7 +172,7 @@ pub fn commands() -> &'static [CommandDesc] {
         CreateFlowTableIn DestroyFlowTableIn ModifyFlowTableIn SetFlowTableRootIn CreateFlowGroupIn
         DestroyFlowGroupIn SetFteIn DeleteFteIn
         AllocFlowCounterIn DeallocFlowCounterIn QueryFlowCounterIn
-        CreateTirIn ModifyTirIn DestroyTirIn CreateTisIn ModifyTisIn DestroyTisIn CreateRqtIn
+        CreateTirIn ModifyTirIn DestroyTirIn CreateTisIn ModifyTisIn QueryTisIn DestroyTisIn CreateRqtIn
         ModifyRqtIn DestroyRqtIn
         CreateSqIn ModifySqIn QuerySqIn DestroySqIn
         CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
