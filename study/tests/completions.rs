@@ -63,6 +63,30 @@ fn every_wide_vector() {
     }
 }
 
+/// What libmlx5 copied from CQEs to the memory that was posted is the data that the decoder shows.
+#[test]
+fn every_wide_vector_with_data_in_it() {
+    let text = include_str!("data/cqe-wide.jsonl");
+    let mut n_seen = 0;
+    for (line, record) in text.lines().zip(decode(text)) {
+        let vector: Value = serde_json::from_str(line).unwrap();
+        // Before a request's own there may be one of a signature.
+        let cqe = record.parts["cqe"].as_array().unwrap().last().unwrap();
+        match vector["scattered"].as_str() {
+            // Where memory was too short, it has the first of them.
+            Some(copied) => {
+                let shown = cqe["inline_data"].as_str().unwrap();
+                assert!(shown.starts_with(copied), "{}: {shown}", vector["id"]);
+                let is_all = vector["result"]["status"] == 0;
+                assert!(!is_all || shown == copied, "{}: {shown}", vector["id"]);
+                n_seen += 1;
+            }
+            None => assert!(cqe.get("inline_data").is_none_or(|data| data == ""), "{}", vector["id"]),
+        }
+    }
+    assert_eq!(n_seen, 76);
+}
+
 #[test]
 fn what_was_posted_tells_what_a_umr_was_for() {
     let umr = "\

@@ -1,7 +1,7 @@
 //! The sending half of an RC QP: what comes back, and what is done when nothing does.
 
 use super::{
-    completion::Failure,
+    completion::{self, Failure},
     config::QpConfig,
     counter::Counter,
     courier::right,
@@ -82,7 +82,7 @@ impl Requester {
                 // Of a DC stream that was in error before.
                 Some(Failure::FLUSH) => self.fail_head(host, config, Failure::FLUSH),
                 Some(failure) => return self.fatal(host, config, failure).map(|()| true),
-                None if head.n_psns == 0 => self.complete_head(host, config),
+                None if head.n_psns == 0 => self.complete_head(host, config, &[]),
                 None => break,
             }
             settled = true;
@@ -123,7 +123,7 @@ impl Requester {
             head.sent = head.sent.max(covered);
             self.in_flight = self.in_flight - in_flight + (head.sent - head.acked);
             if head.acked == head.n_psns {
-                self.complete_head(host, config);
+                self.complete_head(host, config, &[]);
             }
             self.note_progress(host, config);
         }
@@ -169,8 +169,14 @@ impl Requester {
             return self.fatal(host, config, Failure::BAD_RESPONSE);
         }
         let data = result.as_ref().map_or(packet.payload, |bytes| &bytes[..]);
+        // What no CQE is asked for goes to memory, however short.
+        let in_cqe = wqe.len_bytes <= config.cs_req_bytes as u64 && completion::wake(wqe).is_some();
         let right = Right { queue: Ring::Send, ..right(config, 0, Need::LocalWrite) };
-        match scatter(host, &right, &wqe.pieces, offset, data) {
+        let scattered = match in_cqe {
+            true => Ok(()),
+            false => scatter(host, &right, &wqe.pieces, offset, data),
+        };
+        match scattered {
             Ok(()) => {}
             Err(KeyFault::Absent) => {
                 self.wait_for_pages(host, config, 0, true);
@@ -182,7 +188,7 @@ impl Requester {
             head.acked += 1;
         }
         if last {
-            self.complete_head(host, config);
+            self.complete_head(host, config, if in_cqe { data } else { &[] });
         }
         self.note_progress(host, config);
         self.settle(host, config).map(drop)

@@ -3,6 +3,7 @@
 use super::{
     config::QpConfig,
     counter::Counter,
+    cqe::Cqe,
     host::{Host, RoceKind, Wake},
     receive::Taken,
     wqe::SendWqe,
@@ -42,13 +43,19 @@ failures! {
     RNR_RETRY_EXCEEDED RNR_RETRY_EXC_ERR 0x87,
 }
 
-/// Posts the CQE of a send WQE that is done, if it asks for one. Returns whether it did.
-pub(super) fn send_done(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) -> bool {
-    let wake = match wqe.ce() {
-        CompletionMode::ALWAYS => Wake::Any,
-        CompletionMode::CQE_AND_EQE => Wake::Solicited,
-        _ => return false,
-    };
+/// How far the CQE of a send WQE that is done wakes software, if it asks for one.
+pub(super) fn wake(wqe: &SendWqe) -> Option<Wake> {
+    match wqe.ce() {
+        CompletionMode::ALWAYS => Some(Wake::Any),
+        CompletionMode::CQE_AND_EQE => Some(Wake::Solicited),
+        _ => None,
+    }
+}
+
+/// Posts the CQE of a send WQE that is done, if it asks for one; with it go `data` that came back and are not in memory.
+/// Returns whether it did.
+pub(super) fn send_done(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe, data: &[u8]) -> bool {
+    let Some(wake) = wake(wqe) else { return false };
     let byte_cnt = if wqe.is_read_or_atomic() { wqe.len_bytes as u32 } else { 0 };
     let cqe = RequesterCqe::new()
         .with_user_index(config.user_index)
@@ -58,7 +65,7 @@ pub(super) fn send_done(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) -
         .with_qpn(config.qpn)
         .with_wqe_counter(wqe.index)
         .with_opcode(CqeOpcode::REQ);
-    host.post_cqe(config.cqn_send, &cqe.to_bytes(), wake);
+    host.post_cqe(config.cqn_send, &Cqe::from(cqe).carrying(data, config.cs_req_bytes), wake);
     true
 }
 
@@ -84,7 +91,7 @@ pub(super) fn send_failed(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe,
     for counter in cause.into_iter().chain([Counter::ReqCqeError]) {
         host.count(config.qpn, counter);
     }
-    host.post_cqe(config.cqn_send, &cqe.to_bytes(), Wake::Solicited);
+    host.post_cqe(config.cqn_send, &cqe.into(), Wake::Solicited);
 }
 
 /// Posts the error CQE of a receive WQE.
@@ -103,7 +110,7 @@ pub(super) fn receive_failed(host: &mut dyn Host, config: &QpConfig, taken: &Tak
     for counter in cause.into_iter().chain([Counter::RespCqeError]) {
         host.count(config.qpn, counter);
     }
-    host.post_cqe(taken.cqn, &cqe.to_bytes(), Wake::Solicited);
+    host.post_cqe(taken.cqn, &cqe.into(), Wake::Solicited);
 }
 
 fn error_cqe(config: &QpConfig, failure: Failure, wqe_counter: u16) -> ErrorCqe {
@@ -114,13 +121,15 @@ fn error_cqe(config: &QpConfig, failure: Failure, wqe_counter: u16) -> ErrorCqe 
         .with_wqe_counter(wqe_counter)
 }
 
-/// Posts the CQE of a receive WQE that took a message whose last packet had `headers`.
+/// Posts the CQE of a receive WQE that took a message whose last packet had `headers`; with it go `data` of the message
+/// that are not in memory.
 pub(super) fn receive_done(
     host: &mut dyn Host,
     config: &QpConfig,
     headers: &Headers,
     taken: &Taken,
     len_bytes: u64,
+    data: &[u8],
 ) {
     let (opcode, imm) = match (headers.bth.opcode.is_write(), headers.imm, headers.invalidate) {
         (true, imm, _) => (CqeOpcode::RESP_WR_IMM, imm.unwrap_or(0)),
@@ -153,5 +162,5 @@ pub(super) fn receive_done(
         .with_opcode(opcode)
         .with_se(solicited);
     let wake = if solicited { Wake::Solicited } else { Wake::Any };
-    host.post_cqe(taken.cqn, &cqe.to_bytes(), wake);
+    host.post_cqe(taken.cqn, &Cqe::from(cqe).carrying(data, config.cs_res_bytes), wake);
 }

@@ -132,6 +132,10 @@ pub struct QpConfig {
     pub cqn_send: Cqn,
     /// `cqn_rcv`.
     pub cqn_receive: Cqn,
+    /// `cs_req`: what comes back and is not longer than this goes into the CQE instead of memory; 0, 32 or 64.
+    pub cs_req_bytes: usize,
+    /// `cs_res`: the same of messages received.
+    pub cs_res_bytes: usize,
     /// Send ring size in WQEBBs, a power of two; 0 = none (`no_sq`).
     pub n_send_wqebbs: u32,
     /// Receive ring size in WQEs, a power of two; 0 = none.
@@ -194,6 +198,8 @@ impl Default for QpConfig {
             user_index: UserIndex::new(0),
             cqn_send: Cqn::new(0),
             cqn_receive: Cqn::new(0),
+            cs_req_bytes: 0,
+            cs_res_bytes: 0,
             n_send_wqebbs: 0,
             n_receive_wqes: 0,
             receive_stride_bytes: 16,

@@ -6,6 +6,7 @@
 use super::{
     config::SharedQueue,
     counter::Counter,
+    cqe::Cqe,
     paging::PageFault,
     umr::{UmrFault, UmrRequest},
 };
@@ -324,8 +325,8 @@ pub trait Host {
     /// Tells the driver that pages are missing. Returns false if it has not answered yet for another fault of the side.
     fn page_fault(&mut self, fault: &PageFault) -> bool;
 
-    /// Appends a CQE; its owner bit is 0 and is the host's to set.
-    fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake);
+    /// Appends a CQE.
+    fn post_cqe(&mut self, cqn: Cqn, cqe: &Cqe, wake: Wake);
 
     /// Raises an asynchronous event for the QP.
     fn event(&mut self, qpn: Qpn, event: QpEvent);

@@ -27,6 +27,7 @@ mod completion;
 pub mod config;
 mod counter;
 mod courier;
+mod cqe;
 mod dc;
 mod engine;
 pub mod host;
@@ -48,6 +49,7 @@ mod wqe;
 
 pub use config::{DcStreams, Path, QpConfig, QpState, Service, SharedQueue};
 pub use counter::Counter;
+pub use cqe::Cqe;
 pub use dc::DcTarget;
 pub use engine::Engine;
 pub use host::{

@@ -8,6 +8,7 @@ use super::{
     host::{Host, KeyFault, Need, QpEvent, Right, Ring, Rule, SharedWqe},
     wqe::{Broken, Piece, read_scatter_list},
 };
+use crate::wire::Packet;
 use mlx5_direct::{
     mlx5::ids::{Cqn, Pdn, UserIndex},
     wqe::SEGMENT_BYTES,
@@ -163,6 +164,25 @@ impl ReceiveQueue {
     ) -> Result<(), KeyFault> {
         let right = Right { pd: taken.pd, ..right(config, 0, Need::LocalWrite) };
         scatter(host, &right, &self.pieces, offset, data)
+    }
+
+    /// Puts away the payload of a SEND, which begins at `offset` of its message: into memory, or into the CQE if that has room
+    /// for the whole message. What is for the CQE is returned.
+    pub(super) fn put<'p>(
+        &self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        taken: &Taken,
+        offset: u64,
+        packet: &Packet<'p>,
+    ) -> Result<&'p [u8], KeyFault> {
+        let opcode = packet.headers.bth.opcode;
+        let is_part = opcode.is_first() || opcode.is_middle() || opcode.is_last();
+        if !is_part && packet.payload.len() <= config.cs_res_bytes {
+            return Ok(packet.payload);
+        }
+        self.scatter(host, config, taken, offset, packet.payload)?;
+        Ok(&[])
     }
 
     /// Completes all receive WQEs of the QP's own queue as flushed, in order. Those of a shared queue stay,

@@ -310,21 +310,21 @@ impl Requester {
             if head.sent < head.n_psns {
                 return;
             }
-            self.complete_head(host, config);
+            self.complete_head(host, config, &[]);
         }
     }
 
-    /// Takes the oldest request out, done.
-    pub(super) fn complete_head(&mut self, host: &mut dyn Host, config: &QpConfig) {
+    /// Takes the oldest request out, done; `data` that it brought are for the CQE.
+    pub(super) fn complete_head(&mut self, host: &mut dyn Host, config: &QpConfig, data: &[u8]) {
         if let Some(request) = self.pop_head() {
-            self.complete(host, config, &request.wqe);
+            self.complete(host, config, &request.wqe, data);
             self.spare.push(request);
         }
     }
 
-    /// Reports a WQE as done.
-    pub(super) fn complete(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe) {
-        if completion::send_done(host, config, wqe) {
+    /// Reports a WQE as done; `data` that it brought are for the CQE.
+    pub(super) fn complete(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe, data: &[u8]) {
+        if completion::send_done(host, config, wqe, data) {
             self.retired = wqe.index.wrapping_add(wqe.n_wqebbs);
         }
     }

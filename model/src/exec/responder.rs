@@ -237,8 +237,8 @@ impl Responder {
         if total > self.queue.capacity || total > 1 << config.log_msg_max {
             return fail(host, Failure::LOCAL_LENGTH, Acknowledgement::InvalidRequest, None);
         }
-        match self.queue.scatter(host, config, &taken, done, packet.payload) {
-            Ok(()) => {}
+        let data = match self.queue.put(host, config, &taken, done, packet) {
+            Ok(data) => data,
             Err(KeyFault::Absent) => {
                 self.held = self.message.is_none().then_some(taken);
                 let (kind, queue) = match target.shared {
@@ -251,7 +251,7 @@ impl Responder {
             Err(_) => {
                 return fail(host, Failure::RECEIVE_PROTECTION, Acknowledgement::OperationalError, None);
             }
-        }
+        };
         if headers.bth.opcode.is_first() || headers.bth.opcode.is_middle() {
             self.message = Some(Message::Send { taken, done: total });
             return Ok(1);
@@ -263,7 +263,7 @@ impl Responder {
         }
         self.message = None;
         self.count_message();
-        completion::receive_done(host, config, headers, &taken, total);
+        completion::receive_done(host, config, headers, &taken, total, data);
         Ok(1)
     }
 
@@ -316,7 +316,7 @@ impl Responder {
         self.message = None;
         if with_imm {
             let taken = self.queue.take(host, config, target.shared)?;
-            completion::receive_done(host, config, headers, &taken, len);
+            completion::receive_done(host, config, headers, &taken, len, &[]);
         }
         self.count_message();
         Ok(1)

@@ -190,16 +190,16 @@ impl UcQp {
         if total > self.queue.capacity || total > 1 << self.config.log_msg_max {
             return Outcome::Dropped;
         }
-        if self.queue.scatter(host, &self.config, &taken, done, packet.payload).is_err() {
+        let Ok(data) = self.queue.put(host, &self.config, &taken, done, packet) else {
             self.held = None;
             completion::receive_failed(host, &self.config, &taken, Failure::RECEIVE_PROTECTION);
             return Outcome::Fatal;
-        }
+        };
         let opcode = packet.headers.bth.opcode;
         if opcode.is_first() || opcode.is_middle() {
             return Outcome::Executed(Some(Message::Send { done: total }));
         }
-        self.finish(host, packet, Some(taken), total)
+        self.finish(host, packet, Some(taken), total, data)
     }
 
     fn execute_write(
@@ -235,8 +235,8 @@ impl UcQp {
         }
         // The data is written by now: only the word of it can be lost for want of a receive WQE.
         match headers.imm.map(|_| self.hold_receive(host)) {
-            None => self.finish(host, packet, None, total),
-            Some(Ok(taken)) => self.finish(host, packet, Some(taken), total),
+            None => self.finish(host, packet, None, total, &[]),
+            Some(Ok(taken)) => self.finish(host, packet, Some(taken), total, &[]),
             Some(Err(Missing::Broken)) => Outcome::Fatal,
             Some(Err(Missing::NoQueue | Missing::Empty)) => {
                 host.count(self.config.qpn, Counter::OutOfBuffer);
@@ -245,18 +245,19 @@ impl UcQp {
         }
     }
 
-    /// A message is whole.
+    /// A message is whole, `data` of it for the CQE.
     fn finish(
         &mut self,
         host: &mut dyn Host,
         packet: &Packet<'_>,
         taken: Option<Taken>,
         len_bytes: u64,
+        data: &[u8],
     ) -> Outcome {
         self.msn = (self.msn + 1) & 0xff_ffff;
         if let Some(taken) = taken {
             self.held = None;
-            completion::receive_done(host, &self.config, &packet.headers, &taken, len_bytes);
+            completion::receive_done(host, &self.config, &packet.headers, &taken, len_bytes, data);
         }
         Outcome::Executed(None)
     }

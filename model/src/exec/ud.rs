@@ -111,7 +111,7 @@ impl UdQp {
                 .map_err(|_| Failure::RECEIVE_PROTECTION)
         };
         match result {
-            Ok(()) => completion::receive_done(host, config, headers, &taken, len_bytes as u64),
+            Ok(()) => completion::receive_done(host, config, headers, &taken, len_bytes as u64, &[]),
             Err(failure) => {
                 completion::receive_failed(host, config, &taken, failure);
                 self.enter_error(host);
@@ -152,7 +152,7 @@ impl UdQp {
             },
         });
         match sent {
-            Ok(true) => self.requester.complete(host, &self.config, &wqe),
+            Ok(true) => self.requester.complete(host, &self.config, &wqe, &[]),
             // It is read again when its pages are there.
             Ok(false) => self.requester.fetch = wqe.index,
             Err(failure) => {

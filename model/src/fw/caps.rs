@@ -155,6 +155,8 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_ud(true)
         .with_xrc(true)
         .with_dct(true)
+        .with_sctr_data_cqe(true)
+        .with_dc_req_scat_data_cqe(true)
         .with_log_max_dci_stream_channels(LOG_MAX_DCI_STREAMS)
         .with_log_max_dci_errored_streams(LOG_MAX_DCI_STREAMS)
         .with_qpc_extension(true)

@@ -13,7 +13,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
-    exec::Wake,
+    exec::{Cqe, Wake},
     fault::EntryFate,
     strict::{Queue, Rule, Violation},
     trace::Kind,
@@ -203,14 +203,14 @@ impl Function {
     }
 
     /// Writes a CQE, with its owner bit, and sees to the event.
-    pub(super) fn post_completion(&mut self, number: u32, cqe: &[u8; CQE_BYTES], wake: Wake) {
+    pub(super) fn post_completion(&mut self, number: u32, cqe: &Cqe, wake: Wake) {
         self.read_cq_consumer(number);
         let Some(cq) = self.cqs.get_mut(number) else { return };
         if cq.overrun {
             return;
         }
         if cq.n_outstanding() >= cq.n_slots() && !cq.context.oi() {
-            return self.overrun(number, cqe);
+            return self.overrun(number, &cqe.bytes);
         }
         let fate = self.faults.completion(self.index);
         if fate == Some(EntryFate::Lost) {
@@ -250,23 +250,24 @@ impl Function {
     }
 
     /// Writes a CQE to the next slot, for which there is room.
-    pub(super) fn write_cqe(&mut self, number: u32, cqe: &[u8; CQE_BYTES], fate: Option<EntryFate>) {
+    pub(super) fn write_cqe(&mut self, number: u32, cqe: &Cqe, fate: Option<EntryFate>) {
         let Some(cq) = self.cqs.get_mut(number) else { return };
         let (producer, n_slots) = (cq.producer, cq.n_slots());
-        let mut bytes = *cqe;
+        let mut bytes = cqe.bytes;
         bytes[CQE_BYTES - 1] = bytes[CQE_BYTES - 1] & !1 | (producer >> cq.context.log_cq_size() & 1) as u8;
         let bytes = failed_cqe(fate, broken_entry(fate, bytes));
         let slot = if cq.context.cc() { 0 } else { u64::from(producer & (n_slots - 1)) };
         // In a 128-byte slot the CQE is the second half.
         let at = slot * cq.stride_bytes() + (cq.stride_bytes() - CQE_BYTES as u64);
         let iova = cq.buffer.iova(at);
-        let padding =
-            (cq.context.cqe_sz() == CqeSize::STRIDE_128_PAD).then(|| cq.buffer.iova(at - CQE_BYTES as u64));
+        // Padded, the whole slot is written whether there are data or not.
+        let is_padded = cq.context.cqe_sz() == CqeSize::STRIDE_128_PAD;
+        let before = cqe.before.or(is_padded.then_some([0; CQE_BYTES]));
+        let before_iova = before.and_then(|_| cq.buffer.iova(at.checked_sub(CQE_BYTES as u64)?));
         cq.producer = producer.wrapping_add(1);
         self.record(Kind::Cqe, &bytes, || format!("CQ 0x{number:x}, index {producer}"));
-        // Padded, the whole slot is written, its data that there is none of first.
-        let padded = padding.flatten().map_or(Ok(()), |iova| self.dma.publish(iova, &[0; CQE_BYTES]));
-        let written = padded.and_then(|()| iova.map_or(Ok(()), |iova| self.dma.publish(iova, &bytes)));
+        let written = before_iova.zip(before).map_or(Ok(()), |(iova, data)| self.dma.publish(iova, &data));
+        let written = written.and_then(|()| iova.map_or(Ok(()), |iova| self.dma.publish(iova, &bytes)));
         if let Err(fault) = written {
             self.violate_on(Queue::Cq(number), Rule::DmaUnmapInUse, format!("CQE not written: {fault}"));
         }

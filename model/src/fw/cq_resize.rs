@@ -5,12 +5,11 @@ use super::{
     Function,
     buffer::Buffer,
     caps,
-    cq::CQE_BYTES,
     dispatch::{Input, Output, done},
     refusal::Refusal,
 };
 use mlx5_direct::{
-    cqe::CqeOpcode,
+    cqe::{CqeOpcode, ResponderCqe},
     mlx5::cmd::{CqFieldSelect, CqResizeSelect, ModifyCqIn, ModifyCqOpMod},
 };
 
@@ -85,9 +84,8 @@ impl Function {
         let len_bytes = stride_bytes << new.log_cq_size();
         let buffer = Buffer::new(&self.dma, new.log_page_size(), new.page_offset(), len_bytes, list, true)?;
         self.check_filled("CQ", &buffer, stride_bytes, |last| last >> 4 != 0xf && last & 1 == 0)?;
-        let mut last = [0; CQE_BYTES];
-        last[CQE_BYTES - 1] = CqeOpcode::RESIZE_CQ.0 << 4;
-        self.write_cqe(number, &last, None);
+        let last = ResponderCqe::new().with_opcode(CqeOpcode::RESIZE_CQ);
+        self.write_cqe(number, &last.into(), None);
         if let Some(cq) = self.cqs.get_mut(number) {
             cq.buffer = buffer;
             cq.context.set_log_cq_size(new.log_cq_size());

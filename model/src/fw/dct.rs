@@ -8,12 +8,13 @@ use super::{
     pages::Cost,
     qp::FIRST_QPN,
     refusal::Refusal,
+    scatter_to_cqe,
     srq::shared_queue,
 };
 use crate::exec::{DcTarget, Host, Path, QpConfig, Service, SharedQueue};
 use mlx5_direct::mlx5::{
     cmd::{ArmDctIn, CreateDctIn, CreateDctOut, DestroyDctIn, DrainDctIn, QueryDctIn, QueryDctOut},
-    context::{DctState, Dctc, ScatterToCqe},
+    context::{DctState, Dctc},
     eqe::{EqeDct, EventType},
     ids::Qpn,
 };
@@ -54,6 +55,7 @@ fn config(context: &Dctc, dctn: u32, shared: SharedQueue, port_mtu_bytes: u32) -
         pd: context.pd(),
         user_index: context.user_index(),
         cqn_receive: context.cqn(),
+        cs_res_bytes: scatter_to_cqe::of_responder(context.cs_res()).unwrap_or(0),
         shared: Some(shared),
         mtu_bytes: context.mtu().bytes().unwrap_or(port_mtu_bytes).min(port_mtu_bytes),
         log_msg_max: caps::LOG_MAX_MSG,
@@ -85,13 +87,10 @@ impl Function {
         if context.port() != 1 {
             return Err(Refusal::QP_PORT);
         }
-        if context.cs_res() != ScatterToCqe::REQ_DISABLE {
-            return Err(Refusal::QP_STREAM);
-        }
         if !self.cqs.contains(context.cqn().get()) {
             return Err(Refusal::NO_SUCH_CQ);
         }
-        Ok(())
+        self.check_scatter_of_dct(context)
     }
 
     pub(super) fn create_dct(&mut self, input: &Input<'_>) -> Output {

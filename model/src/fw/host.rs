@@ -4,7 +4,7 @@
 use super::Function;
 use crate::{
     exec::{
-        Counter, Host, KeyFault, Need, PageFault, QpEvent, Right, Ring, RingFault, RoceKind, Rule,
+        Counter, Cqe, Host, KeyFault, Need, PageFault, QpEvent, Right, Ring, RingFault, RoceKind, Rule,
         SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
     },
     strict::{self, Queue, Violation},
@@ -232,8 +232,8 @@ impl Host for FunctionHost<'_> {
         self.function.page_fault(fault)
     }
 
-    fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {
-        self.check_retired(cqe);
+    fn post_cqe(&mut self, cqn: Cqn, cqe: &Cqe, wake: Wake) {
+        self.check_retired(&cqe.bytes);
         self.function.post_completion(cqn.get(), cqe, wake);
     }
 

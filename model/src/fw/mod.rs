@@ -43,6 +43,7 @@ pub mod refusal;
 mod reg;
 mod roce;
 mod rq;
+mod scatter_to_cqe;
 mod signature;
 mod sq;
 mod sq_frame;

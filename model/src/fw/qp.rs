@@ -9,11 +9,12 @@ use super::{
     dispatch::{Input, Output, done, out},
     pages::Cost,
     refusal::Refusal,
+    scatter_to_cqe,
 };
 use crate::exec::{DcStreams, Engine, Path, QpConfig, QpState, Ring, Service};
 use mlx5_direct::mlx5::{
     cmd::{CreateQpIn, CreateQpOut, DestroyQpIn, QueryQpIn, QueryQpOut},
-    context::{Ads, QpState as WireState, Qpc, RqType, ScatterToCqe, ServiceType},
+    context::{Ads, QpState as WireState, Qpc, RqType, ServiceType},
     ids::Qpn,
     record::{RCV_DBR, SND_DBR},
 };
@@ -81,9 +82,8 @@ impl Qp {
         if n_receive_wqes != 0 && stride_bytes > caps::MAX_WQE_BYTES_RQ.into() {
             return Err(Refusal::RQ_STRIDE);
         }
-        let disabled = ScatterToCqe::REQ_DISABLE;
-        if context.cs_req() != disabled || context.cs_res() != disabled || context.wq_signature() {
-            return Err(Refusal::QP_STREAM);
+        if context.wq_signature() {
+            return Err(Refusal::QP_SIGNATURES);
         }
         let receive_bytes = match n_receive_wqes {
             0 => 0,
@@ -129,6 +129,8 @@ impl Qp {
             user_index: context.user_index(),
             cqn_send: context.cqn_snd(),
             cqn_receive: context.cqn_rcv(),
+            cs_req_bytes: scatter_to_cqe::of_requester(context.cs_req()).unwrap_or(0),
+            cs_res_bytes: scatter_to_cqe::of_responder(context.cs_res()).unwrap_or(0),
             n_send_wqebbs: self.n_send_wqebbs,
             n_receive_wqes: self.n_receive_wqes,
             receive_stride_bytes: 16 << context.log_rq_stride(),
@@ -366,6 +368,7 @@ impl Function {
                 return Err(Refusal::NO_SUCH_CQ);
             }
         }
+        self.check_scatter_of_qp(&context)?;
         // A queue pair that registers memory is of no domain: its WQEs name that of each key.
         if context.st() != ServiceType::REG_UMR && !self.pds.contains(context.pd().get()) {
             return Err(Refusal::NO_SUCH_PD);

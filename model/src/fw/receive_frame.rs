@@ -139,7 +139,7 @@ impl Function {
                     .with_byte_cnt(frame.len() as u32)
                     .with_timestamp(self.clock.now_ns())
                     .with_wqe_counter(index);
-                self.post_completion(cqn, &cqe.to_bytes(), Wake::Any);
+                self.post_completion(cqn, &cqe.into(), Wake::Any);
             }
         }
     }
@@ -223,6 +223,6 @@ impl Function {
             .with_qpn(Qpn::new(number))
             .with_wqe_counter(index)
             .with_opcode(CqeOpcode::RESP_ERR);
-        self.post_completion(rq.cqn(), &cqe.to_bytes(), Wake::Solicited);
+        self.post_completion(rq.cqn(), &cqe.into(), Wake::Solicited);
     }
 }

@@ -117,7 +117,8 @@ refusals! {
     DCT_STATE = 0x4d007f BAD_RES_STATE_ERR "a DCT is destroyed before it is drained, or drained twice",
     DCI_STREAM = 0x4d006f BAD_PARAM_ERR "the DCI's stream is not in error",
     DCI_STREAMS = 0x4d006e BAD_PARAM_ERR "the logs of the DCI's streams are above the capability",
-    QP_STREAM = 0x4d007b BAD_PARAM_ERR "scatter to CQE or WQE signatures are asked for and not supported",
+    QP_SIGNATURES = 0x4d007b BAD_PARAM_ERR "WQE signatures are asked for and not supported",
+    SCATTER_TO_CQE = 0x4d006c BAD_PARAM_ERR "cs_req or cs_res is unknown, asks for 64 bytes where CQEs have no room for them, or is a datagram's",
 
     OBJECT_TYPE = 0x4d0048 BAD_PARAM_ERR "the device has no general objects of this type",
     OBJECT_RANGE = 0x4d0049 BAD_PARAM_ERR "log_obj_range is not the granularity of reserved QPNs",

@@ -215,7 +215,7 @@ impl Function {
                     .with_qpn(Qpn::new(number))
                     .with_wqe_counter(index)
                     .with_opcode(CqeOpcode::REQ);
-                self.post_completion(context.cqn().get(), &cqe.to_bytes(), Wake::Any);
+                self.post_completion(context.cqn().get(), &cqe.into(), Wake::Any);
             }
         }
     }
@@ -296,7 +296,7 @@ impl Function {
             .with_send_wqe_opcode(opcode)
             .with_wqe_counter(index)
             .with_opcode(CqeOpcode::REQ_ERR);
-        self.post_completion(context.cqn().get(), &cqe.to_bytes(), Wake::Solicited);
+        self.post_completion(context.cqn().get(), &cqe.into(), Wake::Solicited);
     }
 }
 

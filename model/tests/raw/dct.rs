@@ -115,6 +115,9 @@ fn what_a_target_cannot_be() {
         (ready.input().set(0x24, 23, 0, 0x1_2345), Refusal::QP_SRQ),
         (ready.input().set(0x28, 23, 0, 0x1_2345), Refusal::NO_SUCH_PD),
         (ready.input().set(0x1c, 31, 24, 99), Refusal::NO_SUCH_COUNTER),
+        // 32 bytes would stand where the CQE says who sent them; 64 have no room in slots of 64.
+        (ready.input().set(0x20, 23, 16, 1), Refusal::SCATTER_TO_CQE),
+        (ready.input().set(0x20, 23, 16, 2), Refusal::SCATTER_TO_CQE),
     ] {
         assert_eq!(ready.rig.run(input).syndrome(), refusal.syndrome, "{refusal:?}");
     }

@@ -17,6 +17,7 @@ mod plain_pages;
 mod port;
 mod port_counters;
 mod rig;
+mod scatter_to_cqe;
 mod signatures;
 mod srq;
 mod umr;

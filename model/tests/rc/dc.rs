@@ -20,12 +20,12 @@ const SRQN: u32 = 0x30;
 const ACCESS_KEY: u64 = 0x1122_3344_5566_7788;
 
 /// Number of the `k`-th target at node 1.
-fn dctn(k: u32) -> Qpn {
+pub(crate) fn dctn(k: u32) -> Qpn {
     Qpn::new(0x4_0000 + k)
 }
 
 /// An initiator at node 0, and two targets at node 1 with one receive queue.
-fn world_with(change: impl FnOnce(&mut QpConfig)) -> World {
+pub(crate) fn world_with(change: impl FnOnce(&mut QpConfig)) -> World {
     let base = Setup::default();
     let mut qp = QpConfig {
         service: Service::Dynamic,
@@ -53,7 +53,7 @@ fn world() -> World {
     world_with(|_| ())
 }
 
-fn to(world: &World, target: Qpn) -> DcAvSeg {
+pub(crate) fn to(world: &World, target: Qpn) -> DcAvSeg {
     let side = &world.nodes[1].side;
     DcAvSeg::new()
         .with_dc_key(ACCESS_KEY)

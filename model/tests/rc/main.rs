@@ -10,6 +10,7 @@ mod operations;
 mod paging;
 mod retries;
 mod rules;
+mod scatter_to_cqe;
 mod shared;
 mod uc;
 mod world;

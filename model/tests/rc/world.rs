@@ -6,8 +6,8 @@ use mlx5_direct::{
 };
 use mlx5_model::{
     exec::{
-        Counter, DcTarget, Engine, Host, KeyFault, Need, PageFault, Path, QpConfig, QpEvent, QpState, Right,
-        Ring, RingFault, RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault,
+        Counter, Cqe, DcTarget, Engine, Host, KeyFault, Need, PageFault, Path, QpConfig, QpEvent, QpState,
+        Right, Ring, RingFault, RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault,
         UmrRequest, Wake,
     },
     wire::{Address, Packet, Port, Wire},
@@ -58,7 +58,7 @@ pub(crate) struct Side {
     pub(crate) rings: HashMap<(Qpn, bool), Vec<u8>>,
     pub(crate) receive_counters: HashMap<Qpn, u16>,
     pub(crate) srqs: HashMap<u32, Srq>,
-    pub(crate) cqes: Vec<(Cqn, [u8; 64], Wake)>,
+    pub(crate) cqes: Vec<(Cqn, Cqe, Wake)>,
     pub(crate) events: Vec<(Qpn, QpEvent)>,
     pub(crate) violations: Vec<(Rule, String)>,
     pub(crate) n_qkey_violations: u32,
@@ -189,7 +189,7 @@ impl Host for Side {
         }
         told
     }
-    fn post_cqe(&mut self, cqn: Cqn, cqe: &[u8; 64], wake: Wake) {
+    fn post_cqe(&mut self, cqn: Cqn, cqe: &Cqe, wake: Wake) {
         self.cqes.push((cqn, *cqe, wake));
     }
     fn event(&mut self, qpn: Qpn, event: QpEvent) {
@@ -426,7 +426,7 @@ impl World {
     /// CQEs of a node so far, taken.
     pub(crate) fn take_cqes(&mut self, node: usize) -> Vec<super::wqe::Cqe> {
         let cqes = std::mem::take(&mut self.nodes[node].side.cqes);
-        cqes.iter().map(|(cqn, bytes, wake)| super::wqe::Cqe::decode(*cqn, bytes, *wake)).collect()
+        cqes.iter().map(|(cqn, cqe, wake)| super::wqe::Cqe::decode(*cqn, &cqe.bytes, *wake)).collect()
     }
 
     pub(crate) fn state(&self, node: usize) -> QpState {

@@ -90,7 +90,37 @@ pub fn cqe(bytes: &[u8], is_raw: bool) -> Option<Cqe> {
     } else {
         of_success(&structure, &mut json);
     }
+    let data = data(bytes, &wc);
+    if let Some(Data { len_bytes, bytes }) = &data {
+        json.insert("inline_data_bytes".into(), json!(len_bytes));
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        json.insert("inline_data".into(), if bytes.is_empty() { Value::Null } else { json!(text) });
+        if wc.format() == CqeFormat::INLINE_DATA32_SEG {
+            corrections
+                .push(format!("the first {len_bytes} bytes are data: fields that are shown there are none"));
+        }
+    }
     Some(Cqe { bytes: copy.0, says: sentence(&wc), structure, json, corrections, error, failure })
+}
+
+/// Data in a CQE.
+struct Data {
+    len_bytes: usize,
+    /// None, if they stand before the CQE and are not at hand.
+    bytes: Vec<u8>,
+}
+
+/// What a CQE in a slot of 64 or 128 bytes brings along: up to 32 bytes at its start, or up to 64 before it.
+fn data(slot: &[u8], wc: &Completion<'_>) -> Option<Data> {
+    let (start, room_bytes) = match wc.format() {
+        CqeFormat::INLINE_DATA32_SEG => (slot.len().checked_sub(CQE_BYTES), 32),
+        CqeFormat::INLINE_DATA64_SEG => (slot.len().checked_sub(2 * CQE_BYTES), 64),
+        _ => return None,
+    };
+    let byte_cnt = RequesterCqe::from_bytes(slot[slot.len() - CQE_BYTES..].try_into().ok()?).byte_cnt();
+    let len_bytes = (byte_cnt as usize).min(room_bytes);
+    let bytes = start.map_or(Vec::new(), |start| slot[start..start + len_bytes].to_vec());
+    Some(Data { len_bytes, bytes })
 }
 
 /// The layout of a CQE of `opcode`.
@@ -199,7 +229,8 @@ fn sentence(wc: &Completion<'_>) -> String {
     .to_owned()
         + match wc.format() {
             CqeFormat::COMPRESSED => "; it is the title of a compressed session, mini-CQEs follow",
-            CqeFormat::INLINE_DATA32_SEG | CqeFormat::INLINE_DATA64_SEG => "; the data is in the CQE",
+            CqeFormat::INLINE_DATA32_SEG => "; its data are the first bytes of the CQE",
+            CqeFormat::INLINE_DATA64_SEG => "; its data are in the 64 bytes before the CQE",
             _ => "",
         }
 }

@@ -331,6 +331,6 @@ impl Function {
             .with_err_offset(error.offset)
             .with_qpn(right.qpn)
             .with_opcode(CqeOpcode::SIG_ERR);
-        self.post_completion(cqn.get(), &cqe.to_bytes(), Wake::Solicited);
+        self.post_completion(cqn.get(), &cqe.into(), Wake::Solicited);
     }
 }
