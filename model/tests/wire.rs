@@ -5,7 +5,7 @@ use mlx5_model::{
     exec::RoceKind,
     wire::{
         Acknowledgement, Address, Aeth, AtomicEth, Bth, Deth, Ethernet, Fate, Headers, LinkHeader, Lrh,
-        Network, Opcode, Packet, PacketError, Port, Reth, Wire,
+        MaskEth, Network, Opcode, Packet, PacketError, Port, Reth, Wire,
         link::{QUEUE_LIMIT_FRAMES, REORDER_LIMIT_NS},
     },
 };
@@ -49,6 +49,7 @@ fn headers(kind: RoceKind, vlan_tci: Option<u16>, opcode: Opcode) -> Headers {
             swap_or_add: 1,
             compare: u64::MAX,
         }),
+        masks: Some(MaskEth { len_bytes: 4, swap_or_boundary: 0xff00, compare: 0xf0f0 }),
         aeth: Some(Aeth::new(Acknowledgement::RnrNak(12), 0x654321)),
         atomic_ack: Some(0x0102_0304_0506_0708),
         imm: Some(0xdead_beef),
@@ -70,7 +71,7 @@ fn infiniband(grh: bool, opcode: Opcode) -> Headers {
 }
 
 fn opcodes() -> impl Iterator<Item = Opcode> {
-    (0..=0x17).filter(|&code| code != 0x15).map(Opcode)
+    (0..=0x17).filter(|&code| code != 0x15).chain([0x1e, 0x1f]).map(Opcode)
 }
 
 fn may_carry(opcode: Opcode) -> bool {
@@ -102,6 +103,7 @@ fn every_opcode_comes_back_as_it_went() {
                     };
                     same("RETH", got.reth.is_some(), got.reth == sent.reth);
                     same("AtomicETH", got.atomic.is_some(), got.atomic == sent.atomic);
+                    same("masks", got.masks.is_some(), got.masks == sent.masks);
                     same("AETH", got.aeth.is_some(), got.aeth == sent.aeth);
                     same("AtomicAckETH", got.atomic_ack.is_some(), got.atomic_ack == sent.atomic_ack);
                     same("ImmDt", got.imm.is_some(), got.imm == sent.imm);

@@ -156,7 +156,7 @@ impl Requester {
         let offset = u64::from(head.acked) * u64::from(config.mtu_bytes);
         let want = wqe.len_bytes.saturating_sub(offset).min(u64::from(config.mtu_bytes));
         let ok = packet.headers.aeth.is_none_or(|aeth| aeth.what() == Acknowledgement::Ack);
-        let result = packet.headers.atomic_ack.map(u64::to_ne_bytes);
+        let result = wqe.atomic.zip(packet.headers.atomic_ack).map(|(atomic, old)| atomic.result(old));
         let fits = match wqe.opcode() {
             SendOpcode::RDMA_READ => {
                 // A stream that was begun anew in mid-message has its own FIRST.
@@ -168,7 +168,7 @@ impl Requester {
         if !fits || !ok {
             return self.fatal(host, config, Failure::BAD_RESPONSE);
         }
-        let data = result.as_ref().map_or(packet.payload, |bytes| &bytes[..]);
+        let data = result.as_ref().map_or(packet.payload, |(bytes, n)| &bytes[..*n]);
         // What no CQE is asked for goes to memory, however short.
         let in_cqe = wqe.len_bytes <= config.cs_req_bytes as u64 && completion::wake(wqe).is_some();
         let right = Right { queue: Ring::Send, ..right(config, 0, Need::LocalWrite) };

@@ -78,6 +78,7 @@ impl Courier {
             },
             reth: None,
             atomic: None,
+            masks: None,
             aeth: None,
             atomic_ack: None,
             deth: None,

@@ -208,7 +208,7 @@ rules! {
     WqeFlags "wqe_flags",
     /// Inline data where there can be none: READ and atomics.
     WqeInline "wqe_inline",
-    /// An atomic whose local data is not 8 bytes.
+    /// An atomic whose local data is not as long as its word.
     AtomicLength "atomic_length",
     /// The data segment of a UMR is shorter than `klm_octowords`.
     UmrList "umr_list",
@@ -290,7 +290,7 @@ pub trait Host {
     /// Why not; nothing is written then.
     fn write(&mut self, right: &Right, addr: u64, from: &[u8]) -> Result<(), KeyFault>;
 
-    /// Checks, and replaces the 8 bytes at `addr` (aligned) by `update` of them in one atomic step, as an
+    /// Checks, and replaces the word of `len_bytes` (4 or 8) at `addr` (aligned) by `update` of it in one atomic step, as an
     /// integer of the host's byte order. Returns the old value.
     ///
     /// # Errors
@@ -299,6 +299,7 @@ pub trait Host {
         &mut self,
         right: &Right,
         addr: u64,
+        len_bytes: u32,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault>;
 

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod atomic;
 mod completion;
 pub mod config;
 mod counter;

@@ -7,7 +7,7 @@ use super::{
     host::{Host, KeyFault, Need, Right},
     wqe::{Piece, SendWqe, for_each_part},
 };
-use crate::wire::{AtomicEth, DcEth, Headers, Opcode, Reth};
+use crate::wire::{DcEth, Headers, Opcode, Reth};
 use mlx5_direct::{mlx5::ids::Psn, wqe::SendOpcode};
 
 /// Request packets that may be unacknowledged.
@@ -108,11 +108,7 @@ pub(super) fn send_read_or_atomic(
     dc: Option<DcEth>,
 ) -> Result<(), KeyFault> {
     let wqe = &request.wqe;
-    let opcode = match wqe.opcode() {
-        SendOpcode::RDMA_READ => Opcode::READ_REQUEST,
-        SendOpcode::ATOMIC_CS => Opcode::COMPARE_SWAP,
-        _ => Opcode::FETCH_ADD,
-    };
+    let opcode = wqe.atomic.map_or(Opcode::READ_REQUEST, |atomic| atomic.opcode());
     let psn = request.psn_at(request.acked);
     let headers: Option<Headers> = courier.headers(host, config, opcode, psn);
     let Some(mut headers) = headers else { return Ok(()) };
@@ -120,7 +116,7 @@ pub(super) fn send_read_or_atomic(
     let done = u64::from(request.acked) * u64::from(config.mtu_bytes);
     let (addr, rkey) = (wqe.raddr.wrapping_add(done), wqe.rkey);
     headers.reth = Some(Reth { addr, rkey, len_bytes: wqe.len_bytes.saturating_sub(done) as u32 });
-    headers.atomic = Some(AtomicEth { addr, rkey, swap_or_add: wqe.swap_add, compare: wqe.compare });
+    (headers.atomic, headers.masks) = wqe.atomic.map(|atomic| atomic.headers(addr, rkey)).unzip();
     (headers.xrc_srqn, headers.dc) = (Some(wqe.xrc_srqn), dc);
     headers.bth.ack_req = true;
     courier.send(host, &headers, 0, |_, _| Ok(()))

@@ -209,7 +209,7 @@ impl Requester {
             _ if request.failed.is_some() => 0,
             SendOpcode::NOP => 0,
             _ if request.wqe.local.is_some() => 0,
-            opcode if opcode.is_atomic() => 1,
+            _ if request.wqe.atomic.is_some() => 1,
             _ => n_packets(request.wqe.len_bytes, config.mtu_bytes),
         };
         Some(request)

@@ -2,6 +2,7 @@
 
 use super::{
     answers::Fatal,
+    atomic::Atomic,
     completion::{self, Failure},
     config::{QpConfig, Service, SharedQueue},
     counter::Counter,
@@ -353,21 +354,18 @@ impl Responder {
         target: Target,
         packet: &Packet<'_>,
     ) -> Result<u32, Refusal> {
-        let Some(eth) = packet.headers.atomic else { return Err(INVALID) };
-        if !config.remote_atomic || !eth.addr.is_multiple_of(8) || !self.replies.has_room(config) {
+        let (Some(eth), Some(atomic)) = (packet.headers.atomic, Atomic::of(&packet.headers)) else {
+            return Err(INVALID);
+        };
+        let is_aligned = eth.addr.is_multiple_of(atomic.len_bytes.into());
+        if !config.remote_atomic || !is_aligned || !self.replies.has_room(config) {
             return Err(INVALID);
         }
-        let swap = packet.headers.bth.opcode.operation() == Opcode::COMPARE_SWAP;
-        let mut update = |old: u64| match swap {
-            true if old == eth.compare => eth.swap_or_add,
-            true => old,
-            false => old.wrapping_add(eth.swap_or_add),
-        };
         let right = target.right(config, eth.rkey, Need::RemoteAtomic);
-        let old = match host.atomic(&right, eth.addr, &mut update) {
+        let old = match host.atomic(&right, eth.addr, atomic.len_bytes, &mut |old| atomic.apply(old)) {
             Ok(old) => old,
             Err(KeyFault::Absent) => {
-                let (rkey, addr, len_bytes) = (eth.rkey, eth.addr, size_of_val(&eth.compare) as u32);
+                let (rkey, addr, len_bytes) = (eth.rkey, eth.addr, atomic.len_bytes);
                 let memory = FaultedMemory::Remote { rkey, addr, len_bytes, is_written: true };
                 return Err(self.page_fault(host, config, 0, len_bytes as usize, memory));
             }

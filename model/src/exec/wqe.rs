@@ -1,6 +1,7 @@
 //! Reading WQEs as a device does: segment by segment, trusting nothing.
 
 use super::{
+    atomic::Atomic,
     config::{QpConfig, Service},
     host::Rule,
     local::{LocalWqe, OPMOD_COPY},
@@ -8,8 +9,8 @@ use super::{
 use mlx5_direct::{
     mlx5::layout::Layout,
     wqe::{
-        AtomicSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, DcAvSeg, FenceMode, InlineSeg, RaddrSeg,
-        SEGMENT_BYTES, SendOpcode, WQEBB_BYTES, XrcSeg,
+        AvSeg, CompletionMode, CtrlSeg, DataSeg, DcAvSeg, FenceMode, InlineSeg, RaddrSeg, SEGMENT_BYTES,
+        SendOpcode, WQEBB_BYTES, XrcSeg,
     },
 };
 
@@ -79,8 +80,7 @@ pub(super) struct SendWqe {
     pub(super) imm: u32,
     pub(super) raddr: u64,
     pub(super) rkey: u32,
-    pub(super) swap_add: u64,
-    pub(super) compare: u64,
+    pub(super) atomic: Option<Atomic>,
     pub(super) av: Option<AvSeg>,
     pub(super) dc_access_key: u64,
     pub(super) stream: u16,
@@ -103,7 +103,8 @@ impl SendWqe {
 
     /// Whether it asks for a response with data.
     pub(super) const fn is_read_or_atomic(&self) -> bool {
-        matches!(self.opcode(), SendOpcode::RDMA_READ | SendOpcode::ATOMIC_CS | SendOpcode::ATOMIC_FA)
+        let opcode = self.opcode();
+        matches!(opcode, SendOpcode::RDMA_READ) || opcode.is_atomic() || opcode.is_masked_atomic()
     }
 
     /// What the control segment alone says; enough to complete the WQE in error and to find the next.
@@ -121,6 +122,7 @@ impl SendWqe {
         self.len_bytes = 0;
         self.local = None;
         self.av = None;
+        self.atomic = None;
         self.stream = ctrl.dci_stream_channel_id();
     }
 
@@ -157,14 +159,17 @@ impl SendWqe {
             (self.raddr, self.rkey) = (raddr.raddr(), raddr.rkey().get());
             at += SEGMENT_BYTES;
         }
-        if opcode.is_atomic() {
-            let atomic = AtomicSeg::from_bytes(need(bytes, at, "atomic")?);
-            (self.swap_add, self.compare) = (atomic.swap_add(), atomic.compare());
-            at += SEGMENT_BYTES;
+        if opcode.is_atomic() || opcode.is_masked_atomic() {
+            let (atomic, len_bytes) = Atomic::read(opcode, ctrl.opmod(), bytes, at)?;
+            self.atomic = Some(atomic);
+            at += len_bytes;
         }
         self.read_data(bytes, at)?;
-        if opcode.is_atomic() && self.len_bytes != 8 {
-            let text = format!("atomic with {} bytes of local memory; it returns 8", self.len_bytes);
+        if let Some(Atomic { len_bytes, .. }) = self.atomic
+            && self.len_bytes != u64::from(len_bytes)
+        {
+            let text =
+                format!("atomic with {} bytes of local memory; it returns {len_bytes}", self.len_bytes);
             return Err((Rule::AtomicLength, text));
         }
         Ok(())
@@ -200,6 +205,8 @@ impl SendWqe {
                     | Op::RDMA_READ
                     | Op::ATOMIC_CS
                     | Op::ATOMIC_FA
+                    | Op::ATOMIC_MASKED_CS
+                    | Op::ATOMIC_MASKED_FA
                     | Op::UMR
                     | Op::SET_PSV
                     | Op::MMO
@@ -216,7 +223,7 @@ impl SendWqe {
             return broken(Rule::WqeOpcode, text);
         }
         let opmod = if ctrl.opcode() == Op::MMO { OPMOD_COPY } else { 0 };
-        if ctrl.opmod() != opmod {
+        if ctrl.opmod() != opmod && !ctrl.opcode().is_masked_atomic() {
             return broken(
                 Rule::WqeOpmod,
                 format!("opmod {} for opcode 0x{:02x}", ctrl.opmod(), self.opcode),

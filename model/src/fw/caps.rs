@@ -87,6 +87,10 @@ pub(crate) struct Capabilities {
     groups: BTreeMap<u16, Group>,
 }
 
+/// Compare-and-swap and fetch-and-add, plain and under masks.
+const ATOMICS: u16 = 0xf;
+/// Words of 4 and 8 bytes.
+const ATOMIC_SIZES: u16 = 4 | 8;
 /// Sizes of the GID table, in `gid_table_size`.
 const GIDS_8: u16 = 0;
 const GIDS_64: u16 = 3;
@@ -235,9 +239,9 @@ fn atomic() -> AtomicCaps {
     AtomicCaps::new()
         .with_atomic_req_8b_endianness_mode(1)
         .with_supported_atomic_req_8b_endianness_mode_1(true)
-        .with_atomic_operations(3)
-        .with_atomic_size_qp(8)
-        .with_atomic_size_dc(8)
+        .with_atomic_operations(ATOMICS)
+        .with_atomic_size_qp(ATOMIC_SIZES)
+        .with_atomic_size_dc(ATOMIC_SIZES)
 }
 
 fn ethernet() -> PerProtocolNetworkingOffloadCaps {

@@ -202,14 +202,15 @@ impl Host for FunctionHost<'_> {
         &mut self,
         right: &Right,
         addr: u64,
+        len_bytes: u32,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
         let result = match self.function.recipe(right.key) {
-            // Of 8 bytes no signature can be kept.
+            // Of a word no signature can be kept.
             Some(_) => Err(KeyFault::Access),
-            None => self.function.update_key(right, addr, update),
+            None => self.function.update_key(right, addr, len_bytes as usize, update),
         };
-        result.map_err(|fault| self.local_fault(right, addr, 8, fault))
+        result.map_err(|fault| self.local_fault(right, addr, len_bytes.into(), fault))
     }
 
     fn invalidate(&mut self, rkey: u32, pd: Pdn, qpn: Qpn) -> Result<(), KeyFault> {

@@ -299,18 +299,19 @@ impl Function {
         })
     }
 
-    /// Checks, and updates 8 bytes in one step. Returns the old value.
+    /// Checks, and updates a word of 4 or 8 bytes in one step. Returns the old value.
     pub(super) fn update_key(
         &self,
         right: &Right,
         addr: u64,
+        len_bytes: usize,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
         let mut old = 0;
-        self.walk_key(right, addr, 8, |place, _, _| {
+        self.walk_key(right, addr, len_bytes, |place, _, _| {
             match place {
-                Place::Memory(iova) => old = self.dma.fetch_update64(iova, update)?,
-                Place::Device(offset) => old = self.bar.memory().fetch_update64(offset, update)?,
+                Place::Memory(iova) => old = self.dma.fetch_update(iova, len_bytes, update)?,
+                Place::Device(offset) => old = self.bar.memory().fetch_update(offset, len_bytes, update)?,
                 Place::Null => {}
             }
             Ok(())

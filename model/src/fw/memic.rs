@@ -189,7 +189,7 @@ impl Function {
     /// Changes a byte of this memory in one step; returns the old one.
     fn update_memic(&self, at: u64, update: impl Fn(u8) -> u8) -> u8 {
         let (word, shift) = (at & !7, 8 * (at % 8));
-        let old = self.bar.memory().fetch_update64(word, &mut |old| {
+        let old = self.bar.memory().fetch_update(word, 8, &mut |old| {
             let new = update((old.to_le() >> shift) as u8);
             u64::from_le(old.to_le() & !(0xff << shift) | u64::from(new) << shift)
         });

@@ -150,12 +150,29 @@ impl DmaMap {
         self.word32(iova, false, |word| u32::from_be(word.load(Ordering::Acquire)))
     }
 
-    /// Replaces an aligned 64-bit integer of the host's byte order by `update` of it, in one atomic step, and
+    /// Replaces an aligned integer of 4 or 8 bytes, in the host's byte order, by `update` of it, in one atomic step, and
     /// returns the old value.
     ///
     /// # Errors
     /// It is not mapped for writing or not aligned.
-    pub fn fetch_update64(&self, iova: u64, update: &mut dyn FnMut(u64) -> u64) -> Result<u64, DmaFault> {
+    pub fn fetch_update(
+        &self,
+        iova: u64,
+        len_bytes: usize,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, DmaFault> {
+        if len_bytes == 4 {
+            return self.word32(iova, true, |word| {
+                let mut old = word.load(Ordering::Acquire);
+                let mut next = |old: u32| update(old.into()) as u32;
+                while let Err(now) =
+                    word.compare_exchange(old, next(old), Ordering::AcqRel, Ordering::Acquire)
+                {
+                    old = now;
+                }
+                old.into()
+            });
+        }
         let mappings = self.read_lock();
         let mut ptr = None;
         walk(&mappings, iova, 8, true, |memory, _, n| ptr = Some(memory).filter(|_| n == 8))?;

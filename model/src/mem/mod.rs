@@ -251,8 +251,14 @@ mod tests {
         let dma = DmaMap::default();
         map(&dma, 0x1000, leak(128), 128, true).unwrap();
         dma.write(0x1008, &7u64.to_ne_bytes()).unwrap();
-        assert_eq!(dma.fetch_update64(0x1008, &mut |old| old + 3), Ok(7));
-        assert_eq!(dma.fetch_update64(0x1008, &mut |old| old), Ok(10));
+        assert_eq!(dma.fetch_update(0x1008, 8, &mut |old| old + 3), Ok(7));
+        assert_eq!(dma.fetch_update(0x1008, 8, &mut |old| old), Ok(10));
+        dma.write(0x1010, &[0xff; 8]).unwrap();
+        assert_eq!(dma.fetch_update(0x1014, 4, &mut |old| old + 2), Ok(0xffff_ffff));
+        let mut halves = [0; 8];
+        dma.read(0x1010, &mut halves).unwrap();
+        assert_eq!((&halves[..4], &halves[4..]), (&[0xff; 4][..], &1u32.to_ne_bytes()[..]));
+        assert!(dma.fetch_update(0x1012, 4, &mut |old| old).is_err(), "not aligned");
         dma.publish(0x1040, &[0x5a; 64]).unwrap();
         assert_eq!(dma.load_be32(0x107c), Ok(0x5a5a_5a5a));
     }

@@ -87,8 +87,8 @@ rules! {
         "ib qp.c:__mlx5_ib_modify_qp (IB_QPS_RESET: db.db[MLX5_SND_DBR] = 0); rc verbs.c:mlx5_modify_qp";
     PostInRightState: "WQEs are posted in a state that takes them",
         "IBTA 10.3.1; ib qp.c:mlx5_ib_modify_qp";
-    AtomicLength: "the local buffer of an atomic has 8 bytes",
-        "IBTA 9.4.5; rc qp.c:_mlx5_post_send (atomic)";
+    AtomicLength: "the local buffer of an atomic is as long as its word: 8 bytes, or under masks what ctrl.opmod says",
+        "IBTA 9.4.5; rc qp.c:_mlx5_post_send (atomic); ucx rc_mlx5.inl";
     ReadWithinLimit: "the WQE of an RDMA READ is at most 512 bytes long: 30 pieces of memory",
         "lx include/linux/mlx5/device.h MLX5_MAX_SGE_RD";
     UmrMask: "a UMR's mkey_mask names fields that exist, and mkc.pd only on the queue pair that registers",

@@ -51,6 +51,17 @@ pub struct AtomicEth {
     pub compare: u64,
 }
 
+/// Behind the [`AtomicEth`] of an atomic under masks. A form of the model's own: how cards ask for these is not public.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskEth {
+    /// Length of the word: 4 or 8.
+    pub len_bytes: u32,
+    /// Bits that are swapped, or those at which a carry stops.
+    pub swap_or_boundary: u64,
+    /// Bits that are compared.
+    pub compare: u64,
+}
+
 /// Acknowledge extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {

@@ -13,7 +13,7 @@ mod parse;
 pub mod uplink;
 mod uplink_address;
 
-pub use extension::{Acknowledgement, Aeth, AtomicEth, DcEth, Deth, Reth};
+pub use extension::{Acknowledgement, Aeth, AtomicEth, DcEth, Deth, MaskEth, Reth};
 pub use link::{Address, Fate, Interference, Port, Wire};
 pub use opcode::{Opcode, Transport};
 pub use packet::{Bth, Ethernet, Headers, LinkHeader, Lrh, MAX_FRAME_BYTES, Network, Packet, PacketError};

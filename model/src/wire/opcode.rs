@@ -3,6 +3,9 @@
 //! What DC has on the wire is not public. Here it is a form of the model's own, for models among themselves: RC's operations under
 //! a number that the InfiniBand specification leaves to manufacturers, and in front of each request's other headers a
 //! [`DcEth`](super::DcEth). Responses are RC's.
+//!
+//! Nor is it public how cards ask for atomics under masks. Here these are two operations that the specification reserves, with a
+//! [`MaskEth`](super::MaskEth) behind the operands.
 
 use core::fmt;
 
@@ -21,6 +24,7 @@ impl Extensions {
     pub(super) const DETH: u16 = 128;
     pub(super) const XRC_ETH: u16 = 256;
     pub(super) const DC_ETH: u16 = 512;
+    pub(super) const MASK_ETH: u16 = 1024;
     pub(super) const NONE: Self = Self(0);
 
     pub(super) const fn has(self, header: u16) -> bool {
@@ -35,6 +39,9 @@ impl Extensions {
         }
         if self.has(Self::ATOMIC_ETH) {
             len += 28;
+        }
+        if self.has(Self::MASK_ETH) {
+            len += 20;
         }
         if self.has(Self::AETH) {
             len += 4;
@@ -124,6 +131,8 @@ opcodes! {
     ATOMIC_ACKNOWLEDGE 0x12 [AETH ATOMIC_ACK_ETH],
     COMPARE_SWAP 0x13 [ATOMIC_ETH],
     FETCH_ADD 0x14 [ATOMIC_ETH],
+    MASKED_COMPARE_SWAP 0x1e [ATOMIC_ETH MASK_ETH],
+    MASKED_FETCH_ADD 0x1f [ATOMIC_ETH MASK_ETH],
     SEND_LAST_INV 0x16 [IETH PAYLOAD],
     SEND_ONLY_INV 0x17 [IETH PAYLOAD],
     UD_SEND_ONLY 0x64 [DETH PAYLOAD],

@@ -3,7 +3,7 @@
 //! ICRC; and on InfiniBand the VCRC.
 
 use super::{
-    extension::{Aeth, AtomicEth, DcEth, Deth, Reth},
+    extension::{Aeth, AtomicEth, DcEth, Deth, MaskEth, Reth},
     icrc::{Carrier, icrc, vcrc},
     opcode::{Extensions, Opcode},
 };
@@ -118,6 +118,8 @@ pub struct Headers {
     pub reth: Option<Reth>,
     /// Atomic operands.
     pub atomic: Option<AtomicEth>,
+    /// Masks of an atomic that has any.
+    pub masks: Option<MaskEth>,
     /// Acknowledgement.
     pub aeth: Option<Aeth>,
     /// Old value that an atomic returns.
@@ -358,6 +360,12 @@ impl Headers {
             frame.extend_from_slice(&eth.rkey.to_be_bytes());
             frame.extend_from_slice(&eth.swap_or_add.to_be_bytes());
             frame.extend_from_slice(&eth.compare.to_be_bytes());
+        }
+        if extensions.has(Extensions::MASK_ETH) {
+            let masks = self.masks.unwrap_or(MaskEth { len_bytes: 0, swap_or_boundary: 0, compare: 0 });
+            frame.extend_from_slice(&masks.len_bytes.to_be_bytes());
+            frame.extend_from_slice(&masks.swap_or_boundary.to_be_bytes());
+            frame.extend_from_slice(&masks.compare.to_be_bytes());
         }
         if extensions.has(Extensions::AETH) {
             let aeth = self.aeth.unwrap_or(Aeth { syndrome: 0, msn: 0 });

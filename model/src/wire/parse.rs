@@ -1,7 +1,7 @@
 //! Parsing whole packets.
 
 use super::{
-    extension::{Aeth, AtomicEth, DcEth, Deth, Reth},
+    extension::{Aeth, AtomicEth, DcEth, Deth, MaskEth, Reth},
     icrc::{icrc, vcrc},
     opcode::{Extensions, Opcode},
     packet::{
@@ -183,6 +183,7 @@ fn parse_transport(
         bth,
         reth: None,
         atomic: None,
+        masks: None,
         aeth: None,
         atomic_ack: None,
         deth: None,
@@ -212,6 +213,10 @@ fn parse_transport(
             swap_or_add: rest.u64()?,
             compare: rest.u64()?,
         });
+    }
+    if extensions.has(Extensions::MASK_ETH) {
+        let (len_bytes, swap_or_boundary, compare) = (rest.u32()?, rest.u64()?, rest.u64()?);
+        headers.masks = Some(MaskEth { len_bytes, swap_or_boundary, compare });
     }
     if extensions.has(Extensions::AETH) {
         let word = rest.u32()?;

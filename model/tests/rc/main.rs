@@ -6,6 +6,7 @@ mod datagrams;
 mod dc;
 mod errors;
 mod faults;
+mod masked_atomics;
 mod operations;
 mod paging;
 mod retries;

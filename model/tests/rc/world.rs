@@ -156,11 +156,19 @@ impl Host for Side {
         &mut self,
         right: &Right,
         addr: u64,
+        len_bytes: u32,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
-        let at = self.present(right, addr, 8)?;
-        let old = u64::from_ne_bytes(self.memory[at..at + 8].try_into().unwrap());
-        self.memory[at..at + 8].copy_from_slice(&update(old).to_ne_bytes());
+        let at = self.present(right, addr, len_bytes.into())?;
+        let word = &mut self.memory[at..at + len_bytes as usize];
+        let old = match word.len() {
+            4 => u32::from_ne_bytes((&*word).try_into().unwrap()).into(),
+            _ => u64::from_ne_bytes((&*word).try_into().unwrap()),
+        };
+        match word.len() {
+            4 => word.copy_from_slice(&(update(old) as u32).to_ne_bytes()),
+            _ => word.copy_from_slice(&update(old).to_ne_bytes()),
+        }
         self.n_atomics += 1;
         Ok(old)
     }

@@ -26,6 +26,7 @@ pub(crate) struct Wr {
     pub(crate) stream: u16,
     pub(crate) remote: Option<(u64, u32)>,
     pub(crate) operands: Option<(u64, u64)>,
+    pub(crate) masked: Option<(u8, Vec<u8>)>,
     /// Offset in memory, length, key.
     pub(crate) sges: Vec<(usize, u32, u32)>,
     pub(crate) inline: Option<Vec<u8>>,
@@ -44,6 +45,7 @@ impl Wr {
             stream: 0,
             remote: None,
             operands: None,
+            masked: None,
             sges: Vec::new(),
             inline: None,
         }
@@ -67,6 +69,11 @@ impl Wr {
     }
     pub(crate) fn operands(mut self, swap_add: u64, compare: u64) -> Self {
         self.operands = Some((swap_add, compare));
+        self
+    }
+    /// Operands of an atomic under masks, as they stand in the WQE, and `ctrl.opmod`, which says how wide they are.
+    pub(crate) fn masked(mut self, opmod: u8, operands: &[u8]) -> Self {
+        self.masked = Some((opmod, operands.to_vec()));
         self
     }
     pub(crate) fn imm(mut self, imm: u32) -> Self {
@@ -120,6 +127,9 @@ impl Wr {
         if let Some((swap_add, compare)) = self.operands {
             out.extend(AtomicSeg::new().with_swap_add(swap_add).with_compare(compare).to_bytes());
         }
+        if let Some((_, operands)) = &self.masked {
+            out.extend(operands);
+        }
         if let Some(data) = &self.inline {
             let head = InlineSeg::new().with_inline(true).with_byte_count(data.len() as u16);
             out.extend(head.to_bytes());
@@ -132,6 +142,7 @@ impl Wr {
         let ctrl = CtrlSeg::new()
             .with_wqe_index(index)
             .with_opcode(self.opcode)
+            .with_opmod(self.masked.as_ref().map_or(0, |(opmod, _)| *opmod))
             .with_qpn(number)
             .with_ds((out.len() / 16) as u8)
             .with_fm(self.fm)
