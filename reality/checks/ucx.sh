@@ -1,8 +1,6 @@
 # UCX's own transports for these cards, each by itself (UCT) and under the protocols that choose among them (UCP). The exit
 # code of ucx_perftest decides; io_demo compares what it gets with what was sent.
 
-# Queue pairs by verbs: those that UCX makes by DevX ask for answers in CQEs, which the model has not.
-export UCX_IB_MLX5_DEVX_OBJECTS=
 ucx="-p 18515 -n 50 -w 5"
 device="-d $(ls /sys/class/infiniband | head -n 1):1"
 # uct TRANSPORT TEST OPTIONS…: between two processes.
@@ -19,6 +17,15 @@ ucp() {
     check "UCP $tls $*" both env UCX_TLS=$tls ucx_perftest $ucx -t "$@" -- env UCX_TLS=$tls ucx_perftest $ucx -t "$@" 127.0.0.1
 }
 
+# Answers of up to 64 bytes are in CQEs of 128, if nothing is said; of up to 32 in CQEs of 64, or in memory.
+for room in 0 32; do
+    export UCX_RC_MLX5_TX_INLINE_RESP=$room UCX_RC_MLX5_RX_INLINE=$room
+    uct rc_mlx5 am_lat -s 24
+    uct rc_mlx5 get -D bcopy -s 24
+    uct rc_mlx5 fadd
+done
+unset UCX_RC_MLX5_TX_INLINE_RESP UCX_RC_MLX5_RX_INLINE
+
 # short is inline data, bcopy a copy in registered memory, zcopy the caller's own. A datagram is one packet.
 uct ud_mlx5 am_lat
 uct ud_mlx5 am_bw -D bcopy -s 900
@@ -32,7 +39,9 @@ for transport in rc_mlx5 dc_mlx5; do
     uct $transport put_bw -D zcopy -s 100000
     uct $transport get -D bcopy -s 2000
     uct $transport get -D zcopy -s 100000
-    for atomic in add_lat add_mr fadd cswap; do uct $transport $atomic; done
+    # 8 bytes as in verbs; a swap, and whatever is of 4 bytes, under masks.
+    for atomic in add_lat add_mr fadd cswap swap; do uct $transport $atomic; done
+    for atomic in add_lat fadd cswap swap; do uct $transport $atomic -s 4; done
 done
 for tls in rc_x dc_x ud_x; do
     ucp $tls tag_lat -s 8
@@ -40,6 +49,8 @@ for tls in rc_x dc_x ud_x; do
     ucp $tls ucp_am_lat -s 20000
     ucp $tls ucp_get -s 20000
     ucp $tls ucp_cswap
+    ucp $tls ucp_add -s 4
+    ucp $tls ucp_swap
 done
 
 # demo TRANSPORTS OPTIONS…: READs and WRITEs of any size by a server that listens by TCP until it is killed, each at a port that
