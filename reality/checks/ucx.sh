@@ -26,6 +26,13 @@ for room in 0 32; do
 done
 unset UCX_RC_MLX5_TX_INLINE_RESP UCX_RC_MLX5_RX_INLINE
 
+# Completions of a kind in one session, of both queues; io_demo has many at once, and compares.
+export UCX_RC_MLX5_CQE_ZIPPING_ENABLE=yes
+uct rc_mlx5 am_bw -D bcopy -s 200
+uct rc_mlx5 put_bw -D bcopy -s 200
+uct rc_mlx5 fadd
+unset UCX_RC_MLX5_CQE_ZIPPING_ENABLE
+
 # short is inline data, bcopy a copy in registered memory, zcopy the caller's own. A datagram is one packet.
 uct ud_mlx5 am_lat
 uct ud_mlx5 am_bw -D bcopy -s 900

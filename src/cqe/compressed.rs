@@ -1,7 +1,7 @@
 //! Completions in a shorter form: a title, then eight of them in the room of one.
 
 use super::{CqeFormat, CqeOpcode};
-use crate::mlx5::layout::layout;
+use crate::{mlx5::layout::layout, wqe::SendOpcode};
 
 layout! {
     /// Title of a compressed session, format `COMPRESSED`: a CQE as any other, whose `byte_cnt` is the session's length.
@@ -20,11 +20,32 @@ layout! {
         0x3c [0:0] owner: bool,
     }
 
-    /// One completion of a session (`mlx5_mini_cqe8`): what differs from the title.
+    /// One completion of a session (`mlx5_mini_cqe8`): what differs from the title. Of a queue whose `mini_cqe_res_format` is
+    /// `HASH`.
     pub struct MiniCqe, 8, "mini_cqe8" {
-        /// By the session's format: the RSS hash, or the checksum and the stride's index.
+        /// The RSS hash.
         0x00 [31:0] rx_hash_result: u32,
         /// Length of the message in bytes.
+        0x04 [31:0] byte_cnt: u32,
+    }
+
+    /// The same, of a queue with the formats `CSUM` and `CSUM_STRIDX`.
+    pub struct MiniCqeChecksum, 8, "mini_cqe8" {
+        /// One's complement sum of the IP packet.
+        0x00 [31:16] checksum: u16,
+        /// `CSUM_STRIDX`: counter of the WQE, or of the stride in it.
+        0x00 [15:0] stride_idx: u16,
+        /// Length of the message in bytes.
+        0x04 [31:0] byte_cnt: u32,
+    }
+
+    /// The same, of requests that are done, whatever the format (Linux and UCX; DPDK has the opcode a byte further).
+    pub struct MiniCqeRequester, 8, "mini_cqe8_requester_ucx" {
+        /// `ctrl.wqe_index` of the WQE.
+        0x00 [31:16] wqe_counter: u16,
+        /// Opcode of the WQE.
+        0x00 [15:8] s_wqe_opcode: SendOpcode,
+        /// Bytes that a READ or an atomic brought.
         0x04 [31:0] byte_cnt: u32,
     }
 

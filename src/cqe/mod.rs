@@ -11,7 +11,7 @@ mod requester;
 mod responder;
 mod sig_err;
 
-pub use compressed::{CompressedTitleCqe, Cqe128, MiniCqe};
+pub use compressed::{CompressedTitleCqe, Cqe128, MiniCqe, MiniCqeChecksum, MiniCqeRequester};
 pub use error::{CqeSyndrome, ErrorCqe};
 pub use ethernet::{CqeL3HdrType, CqeL4HdrType, EthernetCqe};
 pub use requester::RequesterCqe;
@@ -79,6 +79,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         SigErrCqe::DESC,
         CompressedTitleCqe::DESC,
         MiniCqe::DESC,
+        MiniCqeChecksum::DESC,
+        MiniCqeRequester::DESC,
         Cqe128::DESC,
     ]
 }

@@ -117,7 +117,7 @@ pub fn enums() -> &'static [EnumTable] {
     tables![
         NicInterface HealthSyndrome
         EventType PortChange EventQueueType CqErrorSyndrome PageFaultSubType PageFaultType PortModuleStatus PortModuleError
-        CqStatus CqState CqeSize CqPeriodMode
+        CqStatus CqState CqeSize MiniCqeFormat CqPeriodMode
         DctState
         EqStatus EqState
         MkcAccessMode

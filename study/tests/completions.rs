@@ -87,6 +87,41 @@ fn every_wide_vector_with_data_in_it() {
     assert_eq!(n_seen, 76);
 }
 
+/// A title with its first array, of messages and of requests; 128 bytes whose second half is a CQE are a slot.
+#[test]
+fn a_compressed_session() {
+    let title = |opcode: u8, n: u32| {
+        let mut title = [0u8; 64];
+        title[0x2c..0x30].copy_from_slice(&n.to_be_bytes());
+        title[0x39..0x3e].copy_from_slice(&[0, 1, 0x17, 0xff, 0xff]);
+        title[63] = opcode << 4 | 3 << 2;
+        title
+    };
+    let text = |head: [u8; 64], tail: [u8; 64]| {
+        [head, tail].concat().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let mut array = [0; 64];
+    array[..16].copy_from_slice(&[0xab, 0xcd, 0, 0, 0, 0, 0, 60, 0x12, 0x34, 0, 0, 0, 0, 5, 0xdc]);
+    let record = decode(&text(title(2, 11), array)).remove(0);
+    let minis = record.parts["cqe"][0]["mini_cqes"].as_array().unwrap();
+    assert_eq!(minis.len(), 8);
+    assert_eq!(minis[1]["byte_cnt"], 1500);
+    assert_eq!((&minis[0]["wqe_counter"], &minis[1]["wqe_counter"]), (&"0xffff".into(), &"0x0".into()));
+    assert_eq!(minis[0]["hash_or_checksum"], "0xabcd0000");
+    assert!(record.says.contains("8 of 11"), "{}", record.says);
+
+    array[..8].copy_from_slice(&[0xff, 0xff, 0x10, 0, 0, 0, 0, 64]);
+    let record = decode(&text(title(0, 2), array)).remove(0);
+    let minis = record.parts["cqe"][0]["mini_cqes"].as_array().unwrap();
+    assert_eq!((minis.len(), &minis[0]["send_wqe_opcode"]), (2, &"0x10".into()));
+
+    let mut slot = [0; 64];
+    (slot[0x2f], slot[63]) = (64, 2 << 4 | 2 << 2);
+    let record = decode(&text(title(2, 3), slot)).remove(0);
+    assert!(record.parts["cqe"][0].get("mini_cqes").is_none());
+    assert_eq!(record.parts["cqe"][0]["inline_data_bytes"], 64);
+}
+
 #[test]
 fn what_was_posted_tells_what_a_umr_was_for() {
     let umr = "\

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    Function,
+    Function, compression,
     dispatch::{Input, Output, done},
     general_object, memic, page_fault, rate,
     refusal::Refusal,
@@ -166,6 +166,11 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_qpc_extension(true)
         .with_rts2rts_qp_udp_sport(ethernet)
         .with_cqe_128_always(true)
+        .with_cqe_compression(true)
+        .with_cqe_compression_128(true)
+        .with_mini_cqe_resp_stride_index(true)
+        .with_cqe_compression_max_num(compression::MAX_SESSION)
+        .with_cqe_compression_timeout(compression::TIMEOUT_US)
         .with_hca_cap_2(true)
         .with_general_obj_types(general_object::TYPES)
         .with_atomic(true)

@@ -5,6 +5,7 @@ use super::{
     Function,
     buffer::Buffer,
     caps,
+    compression::Session,
     cq_moderation::Moderation,
     devx::{BufferSource, UmemPart},
     dispatch::{Input, Output, done, out},
@@ -21,7 +22,7 @@ use crate::{
 use mlx5_direct::cqe::{CqeOpcode, ErrorCqe};
 use mlx5_direct::mlx5::{
     cmd::{CreateCqIn, CreateCqOut, DestroyCqIn, QueryCqIn, QueryCqOut},
-    context::{CqState, CqStatus, Cqc, CqeSize},
+    context::{CqState, CqStatus, Cqc, CqeSize, MiniCqeFormat},
     eqe::{CqErrorSyndrome, EqeCqErr, EventType},
     ids::Cqn,
     layout::Layout,
@@ -55,7 +56,7 @@ enum FirstArm {
 pub(crate) struct Cq {
     pub(super) context: Cqc,
     pub(super) buffer: Buffer,
-    producer: u32,
+    pub(super) producer: u32,
     /// Consumer index last read from the doorbell record.
     consumer: u32,
     /// Counter after the last solicited completion.
@@ -68,6 +69,8 @@ pub(crate) struct Cq {
     first_arm: FirstArm,
     pub(super) overrun: bool,
     moderation: Moderation,
+    /// Completions that are not written yet.
+    pub(super) session: Session,
     /// Counter when the last event was made.
     notified: u32,
     /// Queue pairs that complete here.
@@ -116,6 +119,10 @@ impl Function {
         if context.cqe_sz().0 > CqeSize::STRIDE_128_PAD.0 {
             return Err(Refusal::CQE_SIZE);
         }
+        let is_known = !matches!(context.mini_cqe_res_format(), MiniCqeFormat::FTAG_STRIDX);
+        if context.cqe_comp_en() && !(is_known && context.cqe_comp_layout() == 0) {
+            return Err(Refusal::CQE_COMPRESSION);
+        }
         if !self.eqs.contains(context.c_eqn().get()) {
             return Err(Refusal::NO_SUCH_EQ);
         }
@@ -150,6 +157,7 @@ impl Function {
             first_arm: FirstArm::Known,
             overrun: false,
             moderation: Moderation::default(),
+            session: Session::default(),
             notified: 0,
             n_users: 0,
         };
@@ -198,6 +206,7 @@ impl Function {
             eq.n_users -= 1;
         }
         self.cq_timers.remove(&number);
+        self.cq_sessions.remove(&number);
         self.refund(Cost::CQ);
         done()
     }
@@ -209,17 +218,27 @@ impl Function {
         if cq.overrun {
             return;
         }
-        if cq.n_outstanding() >= cq.n_slots() && !cq.context.oi() {
+        if cq.n_outstanding() + cq.session.len() >= cq.n_slots() && !cq.context.oi() {
+            self.end_session(number);
             return self.overrun(number, &cqe.bytes);
         }
         let fate = self.faults.completion(self.index);
         if fate == Some(EntryFate::Lost) {
             return self.note(|| format!("fault: CQ 0x{number:x}: a CQE is not written"));
         }
+        if fate.is_none() && self.waits_for_others(number, cqe, wake) {
+            return;
+        }
+        self.end_session(number);
         self.write_cqe(number, cqe, fate);
+        self.completions_are_there(number, 1, wake, fate != Some(EntryFate::Silent));
+    }
+
+    /// Sees to the event of `n` completions that were written; there is none of a silent one.
+    pub(super) fn completions_are_there(&mut self, number: u32, n: u32, wake: Wake, is_loud: bool) {
         let now = self.clock.now_ns();
         let Some(cq) = self.cqs.get_mut(number) else { return };
-        cq.moderation.count(now);
+        cq.moderation.count(n, now);
         if wake == Wake::Solicited {
             cq.solicited = Some(cq.producer);
         }
@@ -228,7 +247,7 @@ impl Function {
             Armed::Any => true,
             Armed::Solicited => wake == Wake::Solicited,
         };
-        if wanted && fate != Some(EntryFate::Silent) {
+        if wanted && is_loud {
             let breaks = wake == Wake::Solicited && cq.context.scqe_break_moderation_en();
             self.cq_event_due(number, breaks);
         }
@@ -252,22 +271,34 @@ impl Function {
     /// Writes a CQE to the next slot, for which there is room.
     pub(super) fn write_cqe(&mut self, number: u32, cqe: &Cqe, fate: Option<EntryFate>) {
         let Some(cq) = self.cqs.get_mut(number) else { return };
-        let (producer, n_slots) = (cq.producer, cq.n_slots());
+        let producer = cq.producer;
+        cq.producer = producer.wrapping_add(1);
         let mut bytes = cqe.bytes;
         bytes[CQE_BYTES - 1] = bytes[CQE_BYTES - 1] & !1 | (producer >> cq.context.log_cq_size() & 1) as u8;
         let bytes = failed_cqe(fate, broken_entry(fate, bytes));
-        let slot = if cq.context.cc() { 0 } else { u64::from(producer & (n_slots - 1)) };
+        self.write_slot(number, producer, cqe.before, &bytes);
+    }
+
+    /// Writes the slot of `index`: 64 bytes, and those before them where slots have 128.
+    pub(super) fn write_slot(
+        &mut self,
+        number: u32,
+        index: u32,
+        before: Option<[u8; CQE_BYTES]>,
+        bytes: &[u8; CQE_BYTES],
+    ) {
+        let Some(cq) = self.cqs.get(number) else { return };
+        let slot = if cq.context.cc() { 0 } else { u64::from(index & (cq.n_slots() - 1)) };
         // In a 128-byte slot the CQE is the second half.
         let at = slot * cq.stride_bytes() + (cq.stride_bytes() - CQE_BYTES as u64);
         let iova = cq.buffer.iova(at);
         // Padded, the whole slot is written whether there are data or not.
         let is_padded = cq.context.cqe_sz() == CqeSize::STRIDE_128_PAD;
-        let before = cqe.before.or(is_padded.then_some([0; CQE_BYTES]));
+        let before = before.or(is_padded.then_some([0; CQE_BYTES]));
         let before_iova = before.and_then(|_| cq.buffer.iova(at.checked_sub(CQE_BYTES as u64)?));
-        cq.producer = producer.wrapping_add(1);
-        self.record(Kind::Cqe, &bytes, || format!("CQ 0x{number:x}, index {producer}"));
+        self.record(Kind::Cqe, bytes, || format!("CQ 0x{number:x}, index {index}"));
         let written = before_iova.zip(before).map_or(Ok(()), |(iova, data)| self.dma.publish(iova, &data));
-        let written = written.and_then(|()| iova.map_or(Ok(()), |iova| self.dma.publish(iova, &bytes)));
+        let written = written.and_then(|()| iova.map_or(Ok(()), |iova| self.dma.publish(iova, bytes)));
         if let Err(fault) = written {
             self.violate_on(Queue::Cq(number), Rule::DmaUnmapInUse, format!("CQE not written: {fault}"));
         }

@@ -14,9 +14,9 @@ pub(super) struct Moderation {
 }
 
 impl Moderation {
-    /// A CQE was written.
-    pub(super) fn count(&mut self, now: u64) {
-        self.n_cqes = self.n_cqes.saturating_add(1);
+    /// So many CQEs were written.
+    pub(super) fn count(&mut self, n: u32, now: u64) {
+        self.n_cqes = self.n_cqes.saturating_add(n);
         self.last_cqe_ns = now;
     }
 

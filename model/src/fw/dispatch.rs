@@ -257,6 +257,8 @@ pub(crate) fn execute(function: &mut Function, opcode: CmdOpcode, input: &Input<
         return Err(refusal);
     }
     check_reserved(function, opcode, input);
+    // What a queue pair has completed is there before a command changes it.
+    function.run_cq_sessions(true);
     let uid = input.head().uid();
     if !matches!(uid, 0 | SHARED_UID) && !function.uctxs.contains(uid.into()) {
         return Err(Refusal::UID);

@@ -6,6 +6,7 @@ mod blue_flame;
 mod buffer;
 mod caps;
 mod cmdq;
+mod compression;
 mod counters;
 mod cq;
 mod cq_moderation;
@@ -157,6 +158,8 @@ pub(crate) struct Function {
     steering: flow::Steering,
     /// When armed CQs make their events, of those that moderation holds back.
     cq_timers: BTreeMap<u32, u64>,
+    /// CQs with completions that wait for others of their kind, and until when at most.
+    cq_sessions: BTreeMap<u32, u64>,
     multicast: multicast::Multicast,
     memic_pieces: memic::Pieces,
     rates: rate::Rates,
@@ -235,6 +238,7 @@ impl Function {
             tiss: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
             steering: flow::Steering::new(),
             cq_timers: BTreeMap::new(),
+            cq_sessions: BTreeMap::new(),
             multicast: multicast::Multicast::default(),
             memic_pieces: memic::Pieces::default(),
             rates: rate::Rates::default(),
@@ -291,6 +295,7 @@ impl Function {
         self.pds.clear();
         self.uars.clear();
         self.cq_timers.clear();
+        self.cq_sessions.clear();
         self.ready.clear();
         self.roce_addresses = vec![RoceAddrLayout::new(); usize::from(caps::ROCE_TABLE_SIZE)];
     }
@@ -407,6 +412,7 @@ impl Function {
         if self.running() {
             busy |= self.run_queues();
             busy |= self.run_cq_timers();
+            busy |= self.run_cq_sessions(!busy);
         }
         busy
     }

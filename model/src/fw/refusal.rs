@@ -118,6 +118,7 @@ refusals! {
     DCI_STREAM = 0x4d006f BAD_PARAM_ERR "the DCI's stream is not in error",
     DCI_STREAMS = 0x4d006e BAD_PARAM_ERR "the logs of the DCI's streams are above the capability",
     QP_SIGNATURES = 0x4d007b BAD_PARAM_ERR "WQE signatures are asked for and not supported",
+    CQE_COMPRESSION = 0x4d006b BAD_PARAM_ERR "the CQ compresses in a form that the device has not",
     SCATTER_TO_CQE = 0x4d006c BAD_PARAM_ERR "cs_req or cs_res is unknown, asks for 64 bytes where CQEs have no room for them, or is a datagram's",
 
     OBJECT_TYPE = 0x4d0048 BAD_PARAM_ERR "the device has no general objects of this type",

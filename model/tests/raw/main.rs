@@ -2,6 +2,7 @@
 
 mod commands;
 mod completions;
+mod compression;
 mod copies;
 mod counters;
 mod cq_modify;

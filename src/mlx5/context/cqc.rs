@@ -27,7 +27,7 @@ layout! {
         0x00 [16:15] cq_period_mode: CqPeriodMode,
         /// CQEs may be compressed.
         0x00 [14:14] cqe_comp_en: bool,
-        0x00 [13:12] mini_cqe_res_format: u8,
+        0x00 [13:12] mini_cqe_res_format: MiniCqeFormat,
         /// Armed, fired.
         0x00 [11:8] st: CqState,
         /// Every CQE makes an event.
@@ -90,6 +90,14 @@ wire_enum! {
         STRIDE_128 = 1,
         /// 64-byte CQEs in 128-byte slots.
         STRIDE_128_PAD = 2,
+    }
+
+    /// What mini CQEs of received messages have besides their length (`cqc.mini_cqe_res_format`).
+    pub struct MiniCqeFormat(u8), "mini_cqe_res_format" {
+        HASH = 0,
+        CSUM = 1,
+        FTAG_STRIDX = 2,
+        CSUM_STRIDX = 3,
     }
 
     /// When the moderation timer starts (`cqc.cq_period_mode`).

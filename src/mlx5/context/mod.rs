@@ -18,7 +18,7 @@ pub mod vport;
 pub mod wq;
 
 pub use ads::Ads;
-pub use cqc::{CqPeriodMode, CqState, CqStatus, Cqc, CqeSize};
+pub use cqc::{CqPeriodMode, CqState, CqStatus, Cqc, CqeSize, MiniCqeFormat};
 pub use dctc::{DctState, Dctc};
 pub use eqc::{EqState, EqStatus, Eqc};
 pub use flow::{DestFormatStruct, FlowAction, FlowContext, FlowDestination, FlowTableContext, Vlan};

@@ -7,8 +7,8 @@ use crate::{
 };
 use mlx5_direct::{
     cqe::{
-        CQE_BYTES, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, EthernetCqe, OP_OWN_OFFSET, RequesterCqe,
-        ResponderCqe, SigErrCqe,
+        CQE_BYTES, CompressedTitleCqe, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, EthernetCqe, MiniCqe,
+        MiniCqeRequester, OP_OWN_OFFSET, RequesterCqe, ResponderCqe, SigErrCqe,
     },
     mlx5::layout::{Desc, Layout},
     queue::{Completion, CqeCopy},
@@ -17,6 +17,9 @@ use serde_json::{Map, Value, json};
 
 /// DPDK's mark in an error CQE that it has reported: it writes `seen` into the reserved bytes.
 const DPDK_MARK: &[u8; 4] = b"seen";
+
+/// Completions of a compressed session, more than any card is known to put into one.
+const MAX_SESSION: u32 = 1 << 12;
 
 /// A CQE taken apart.
 #[derive(Debug, Clone)]
@@ -38,6 +41,32 @@ pub struct Cqe {
 }
 
 impl Cqe {
+    /// Takes the first array of mini CQEs apart, which the title of a session is followed by.
+    fn add_minis(&mut self, array: &[u8]) {
+        let title = CompressedTitleCqe::from_bytes(self.bytes);
+        let n_shown = (title.byte_cnt() as usize).min(CQE_BYTES / size_of::<MiniCqe>());
+        let minis = array.as_chunks::<{ size_of::<MiniCqe>() }>().0[..n_shown].iter().enumerate();
+        let minis: Vec<Value> = minis
+            .map(|(k, mini)| {
+                let request = MiniCqeRequester::from_bytes(*mini);
+                if title.opcode() == CqeOpcode::REQ {
+                    return json!({
+                        "wqe_counter": hex(request.wqe_counter(), 1),
+                        "send_wqe_opcode": hex(request.s_wqe_opcode().0, 2),
+                        "byte_cnt": request.byte_cnt(),
+                    });
+                }
+                json!({
+                    "wqe_counter": hex(title.wqe_counter().wrapping_add(k as u16), 1),
+                    "hash_or_checksum": hex(MiniCqe::from_bytes(*mini).rx_hash_result(), 8),
+                    "byte_cnt": request.byte_cnt(),
+                })
+            })
+            .collect();
+        self.says.push_str(&format!(" ({n_shown} of {} are here)", title.byte_cnt()));
+        self.json.insert("mini_cqes".into(), json!(minis));
+    }
+
     /// Adds it to a record, which takes its words where it has none yet.
     pub(crate) fn add_to(self, record: &mut Record) {
         record.push("cqe", Value::Object(self.json));
@@ -55,6 +84,12 @@ impl Cqe {
 
 /// Takes apart a CQE of 64 or 128 bytes: `None` if there are others. `is_raw` if it is of a raw Ethernet queue.
 pub fn cqe(bytes: &[u8], is_raw: bool) -> Option<Cqe> {
+    if bytes.len() == 2 * CQE_BYTES && is_session(bytes) {
+        let (title, minis) = bytes.split_at(CQE_BYTES);
+        let mut title = cqe(title, is_raw)?;
+        title.add_minis(minis);
+        return Some(title);
+    }
     let offset_bytes = match bytes.len() {
         CQE_BYTES => 0,
         128 => CQE_BYTES,
@@ -101,6 +136,18 @@ pub fn cqe(bytes: &[u8], is_raw: bool) -> Option<Cqe> {
         }
     }
     Some(Cqe { bytes: copy.0, says: sentence(&wc), structure, json, corrections, error, failure })
+}
+
+/// Whether 128 bytes are the title of a compressed session and its first array, rather than one slot: then the title's place has
+/// data, or what was there before.
+pub(super) fn is_session(bytes: &[u8]) -> bool {
+    let head: [u8; CQE_BYTES] = bytes[..CQE_BYTES].try_into().unwrap_or([0; CQE_BYTES]);
+    let title = CompressedTitleCqe::from_bytes(head);
+    let slot_has_data = bytes[bytes.len() - 1] >> 2 & 3 == CqeFormat::INLINE_DATA64_SEG.0;
+    title.format() == CqeFormat::COMPRESSED
+        && title.opcode().0 <= CqeOpcode::RESP_SEND_INV.0
+        && (2..=MAX_SESSION).contains(&title.byte_cnt())
+        && !(slot_has_data && title.byte_cnt() < 8)
 }
 
 /// Data in a CQE.

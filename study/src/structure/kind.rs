@@ -1,6 +1,6 @@
 //! What bytes are, where nothing says it.
 
-use super::ReceiveHead;
+use super::{ReceiveHead, cqe::is_session};
 use mlx5_direct::{
     cqe::{CQE_BYTES, CqeOpcode, CqeSyndrome, ErrorCqe, OP_OWN_OFFSET, RequesterCqe},
     mlx5::{
@@ -112,10 +112,12 @@ pub fn guess(bytes: &[u8]) -> Option<Guess> {
     Some(Guess { kind: *kind, why: format!("{why}; {sure}") })
 }
 
-/// The CQEs in `bytes`: one of 64 or of 128, or several of 64 one after the other.
+/// The CQEs in `bytes`: one of 64 or of 128, the title of a compressed session with its first array, or several of 64 one after
+/// the other.
 pub(crate) fn cqes(bytes: &[u8]) -> Vec<&[u8]> {
     let blocks = bytes.chunks(CQE_BYTES);
-    let is_wide = bytes.len() == 2 * CQE_BYTES && cqe(&bytes[..CQE_BYTES]).0 < SURE;
+    let is_one = |bytes| is_session(bytes) || cqe(&bytes[..CQE_BYTES]).0 < SURE;
+    let is_wide = bytes.len() == 2 * CQE_BYTES && is_one(bytes);
     if is_wide || bytes.len() <= CQE_BYTES { vec![bytes] } else { blocks.collect() }
 }
 
