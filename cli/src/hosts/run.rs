@@ -77,7 +77,9 @@ pub(crate) fn run<R: TwoHosts>(
     let result = device::told(&device, out, |out| with_peer::<R>(command, plans, common, &device, out));
     // Told even if the run failed: a broken rule may be the reason.
     let closed = device.close();
-    let Told { name, mtu_bytes, rows } = result?;
+    let (Told { name, mtu_bytes, rows }, tcp) = result?;
+    // After the device: a peer that answers waits for it.
+    drop(tcp);
     let violations = closed?;
     if !common.json {
         return finish(violations.as_deref(), out);
@@ -115,7 +117,7 @@ fn with_peer<R: TwoHosts>(
     common: &Common,
     device: &Device,
     out: &mut impl Write,
-) -> Result<Told<R>, Failure> {
+) -> Result<(Told<R>, Tcp), Failure> {
     let [ctx, _] = device.ends();
     for plan in plans {
         plan.check_device(ctx.device(), &ctx.port(PORT)?, R::MEASURE, 1)?;
@@ -178,7 +180,11 @@ fn with_peer<R: TwoHosts>(
     let exchange = match peer.exchange {
         Exchange::Mlx5 => {
             native::run(command, plans, &local, &mut tcp, tell)?;
-            return Ok(told);
+            if role == Role::Answers {
+                // What an unreliable connection has sent is on its way as long as the sender's device is open.
+                tcp.wait_closed(timeout);
+            }
+            return Ok((told, tcp));
         }
         Exchange::Perftest => Foreign::Perftest,
         _ => Foreign::IbvPingpong,
@@ -188,7 +194,7 @@ fn with_peer<R: TwoHosts>(
     for plan in plans {
         tell(R::foreign(exchange, plan, &local, &mut tcp)?)?;
     }
-    Ok(told)
+    Ok((told, tcp))
 }
 
 /// How this end connects, and over which of its addresses.

@@ -287,6 +287,14 @@ fn the_exchange_of_ibv_rc_pingpong() {
     assert!(server.stderr.contains("32 bytes") && server.stderr.contains("64 bytes"), "{server:?}");
 }
 
+/// Messages of UC are complete before they are on the wire, and who answers cannot count WRITEs: it stays until all have come.
+#[test]
+fn writes_over_uc_meet_somebody_to_the_last() {
+    for _ in 0..20 {
+        clean("bw --transport uc --op write --iters 500 --size 1000");
+    }
+}
+
 #[test]
 fn unreliable_transports_between_two_processes() {
     for args in [
