@@ -15,7 +15,8 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SECONDS_A_CASE = 20
+# What hangs is told from what is slow: 4,000 messages of XRC take 18 s in a guest that shares two processors with another.
+SECONDS_A_CASE = 60
 
 
 def cases():
