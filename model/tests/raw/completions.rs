@@ -1,7 +1,7 @@
 //! Completion queues and events, and data between two functions.
 
 use crate::{
-    rig::{Cq, Raw, Rig, pages},
+    rig::{Raw, Rig},
     rules,
 };
 use mlx5_direct::backend::pci::PciFunction;
@@ -51,23 +51,15 @@ fn a_padded_slot_is_written_whole() {
         rig.bring_up();
         let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
         let (eqn, _) = rig.create_eq(uar, 6, 0, 0);
-        let (memory, record) = (rig.alloc(4096, 0xf1), rig.alloc(8, 0));
-        let input = Raw::cmd(0x400, 272)
-            .set(0x10, 23, 21, cqe_sz)
-            .set(0x1c, 28, 24, 4)
-            .set(0x1c, 23, 0, uar)
-            .set(0x24, 7, 0, eqn)
-            .set64(0x48, record)
-            .list(&pages(memory, 4096));
-        let number = rig.run(input).ok().dword(8);
-        let cq = Cq { number, memory, record, log: 4, ci: 0 };
+        let (input, mut cq) = rig.cq_input(uar, 4, eqn, cqe_sz);
+        cq.number = rig.run(input).ok().dword(8);
         let (mac, gid) = (rig.mac(), rig.set_gid());
         let mut qp = rig.create_qp(pd, uar, &cq, 4);
         rig.connect(&qp, qp.number, mac, gid);
         let doorbell = qp.nop(&rig);
         rig.map_uar(uar).ring(doorbell);
         while rig.model.step() {}
-        let slot = rig.read(memory, 192);
+        let slot = rig.read(cq.memory, 192);
         assert_eq!((slot[127] >> 4, slot[127] & 1), (0, 0), "a send completion of the first lap");
         assert_eq!(slot[..64], [first_half; 64]);
         assert_eq!(slot[128..], [0xf1; 64], "and nothing of the next");

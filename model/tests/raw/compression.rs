@@ -38,17 +38,8 @@ fn ready() -> Ready {
 impl Ready {
     /// CREATE_CQ of 16 slots that compresses, and the CQ but for its number.
     fn cq_input(&mut self, cqe_sz: u32, format: u32) -> (Raw, Cq) {
-        let (memory, record) = (self.rig.alloc(4096, 0xf1), self.rig.alloc(8, 0));
-        let input = Raw::cmd(0x400, 272)
-            .set(0x10, 23, 21, cqe_sz)
-            .set(0x10, 14, 14, 1)
-            .set(0x10, 13, 12, format)
-            .set(0x1c, 28, 24, LOG_SLOTS)
-            .set(0x1c, 23, 0, self.uar)
-            .set(0x24, 7, 0, self.eqn)
-            .set64(0x48, record)
-            .list(&pages(memory, 4096));
-        (input, Cq { number: 0, memory, record, log: LOG_SLOTS, ci: 0 })
+        let (input, cq) = self.rig.cq_input(self.uar, LOG_SLOTS, self.eqn, cqe_sz);
+        (input.set(0x10, 14, 14, 1).set(0x10, 13, 12, format), cq)
     }
 
     fn cq(&mut self, cqe_sz: u32, format: u32) -> Cq {

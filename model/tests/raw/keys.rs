@@ -66,6 +66,11 @@ impl Key {
     }
 }
 
+/// Segments of an RDMA operation: address and key there, here, and the length of both.
+pub(crate) fn rdma_segments((addr, rkey): (u64, u32), (local, lkey): (u64, u32), len: u32) -> Raw {
+    Raw::new(32).set64(0, addr).set(8, 31, 0, rkey).set(16, 31, 0, len).set(20, 31, 0, lkey).set64(24, local)
+}
+
 /// A KLM as two list entries.
 pub(crate) fn klm(key: u32, addr: u64, len_bytes: u32) -> [u64; 2] {
     [u64::from(len_bytes) << 32 | u64::from(key), addr]
@@ -118,19 +123,8 @@ impl World {
 
     /// An RDMA operation at the peer.
     #[track_caller]
-    fn rdma(
-        &mut self,
-        opcode: u8,
-        (addr, rkey): (u64, u32),
-        (local, lkey): (u64, u32),
-        len: u32,
-    ) -> (u8, u8) {
-        let segments = Raw::new(32)
-            .set64(0, addr)
-            .set(8, 31, 0, rkey)
-            .set(16, 31, 0, len)
-            .set(20, 31, 0, lkey)
-            .set64(24, local);
+    fn rdma(&mut self, opcode: u8, remote: (u64, u32), local: (u64, u32), len: u32) -> (u8, u8) {
+        let segments = rdma_segments(remote, local, len);
         self.post(opcode, 0, &segments.0)
     }
 

@@ -1,7 +1,7 @@
 //! Paging on demand as Linux does it: keys whose pages come when they are asked for (`odp_explicit_implicit`).
 
 use crate::{
-    keys::{KSM, Key, MTT, PAGE, World, klm},
+    keys::{KSM, Key, MTT, PAGE, World, klm, rdma_segments},
     rig::{Answer, Raw},
     rules,
     umr::{DONE, INLINE, LOCAL_PROT_ERR, OFFSET, REMOTE_ACCESS_ERR, UMR, umr},
@@ -33,13 +33,8 @@ impl Paged {
     }
 
     /// Posts, and lets the device do what it can. Returns the completion if there is one.
-    fn start(&mut self, opcode: u8, (addr, rkey): (u64, u32), (local, lkey): (u64, u32), len: u32) {
-        let segments = Raw::new(32)
-            .set64(0, addr)
-            .set(8, 31, 0, rkey)
-            .set(16, 31, 0, len)
-            .set(20, 31, 0, lkey)
-            .set64(24, local);
+    fn start(&mut self, opcode: u8, remote: (u64, u32), local: (u64, u32), len: u32) {
+        let segments = rdma_segments(remote, local, len);
         let doorbell = self.world.qp.long_wqe(&self.world.rig, opcode, 0, &segments.0);
         self.world.page.ring(doorbell);
         self.step();

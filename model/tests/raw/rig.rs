@@ -282,18 +282,20 @@ impl Rig {
         (self.run(input).ok().dword(8) & 0xff, memory)
     }
 
-    /// Makes a CQ of `1 << log` entries.
+    /// CREATE_CQ of `1 << log` slots, and the CQ but for its number.
+    pub(crate) fn cq_input(&mut self, uar: u32, log: u32, eqn: u32, cqe_sz: u32) -> (Raw, Cq) {
+        let len_bytes = (64 << cqe_sz.min(1)) << log;
+        let (memory, record) = (self.alloc(len_bytes.max(4096), 0xf1), self.alloc(8, 0));
+        let input =
+            Raw::cmd(0x400, 272).set(0x10, 23, 21, cqe_sz).set(0x1c, 28, 24, log).set(0x1c, 23, 0, uar);
+        let input = input.set(0x24, 7, 0, eqn).set64(0x48, record).list(&pages(memory, len_bytes));
+        (input, Cq { number: 0, memory, record, log, ci: 0 })
+    }
+
     #[track_caller]
     pub(crate) fn create_cq(&mut self, uar: u32, log: u32, eqn: u32) -> Cq {
-        let memory = self.alloc((64 << log).max(4096), 0xf1);
-        let record = self.alloc(8, 0);
-        let input = Raw::cmd(0x400, 272)
-            .set(0x1c, 28, 24, log)
-            .set(0x1c, 23, 0, uar)
-            .set(0x24, 7, 0, eqn)
-            .set64(0x48, record)
-            .list(&pages(memory, 64 << log));
-        Cq { number: self.run(input).ok().dword(8), memory, record, log, ci: 0 }
+        let (input, cq) = self.cq_input(uar, log, eqn, 0);
+        Cq { number: self.run(input).ok().dword(8), ..cq }
     }
 
     /// Makes an RC QP with `1 << log_sq` WQEBBs and as many receive WQEs of 16 bytes.

@@ -2,6 +2,7 @@
 
 use crate::{
     completions::create_mkey,
+    keys::rdma_segments,
     rig::{Cq, Qp, Raw, Rig, pages},
 };
 use mlx5_model::fw::Refusal;
@@ -23,16 +24,9 @@ fn ready(cqe_sz: u32) -> Ready {
     rig.bring_up();
     let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
     let (eqn, _) = rig.create_eq(uar, 6, 0, 0);
-    let (memory, record) = (rig.alloc(4096, 0xf1), rig.alloc(8, 0));
-    let input = Raw::cmd(0x400, 272)
-        .set(0x10, 23, 21, cqe_sz)
-        .set(0x1c, 28, 24, 4)
-        .set(0x1c, 23, 0, uar)
-        .set(0x24, 7, 0, eqn)
-        .set64(0x48, record)
-        .list(&pages(memory, 4096));
-    let number = rig.run(input).ok().dword(8);
-    Ready { rig, uar, pd, cq: Cq { number, memory, record, log: 4, ci: 0 } }
+    let (input, mut cq) = rig.cq_input(uar, 4, eqn, cqe_sz);
+    cq.number = rig.run(input).ok().dword(8);
+    Ready { rig, uar, pd, cq }
 }
 
 impl Ready {
@@ -80,12 +74,7 @@ fn an_answer_stands_where_software_looks_for_it() {
         let key = create_mkey(rig, ready.pd, memory, 4096);
         let far: Vec<u8> = (1..=len as u8).collect();
         rig.write(memory, &far);
-        let wqe = Raw::new(32)
-            .set64(0, memory)
-            .set(8, 31, 0, key)
-            .set(16, 31, 0, len as u32)
-            .set(20, 31, 0, key)
-            .set64(24, memory + 0x800);
+        let wqe = rdma_segments((memory, key), (memory + 0x800, key), len as u32);
         let doorbell = qp.wqe(rig, RDMA_READ, &wqe.0);
         qp.record(rig);
         rig.map_uar(ready.uar).ring(doorbell);
