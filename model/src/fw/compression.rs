@@ -54,13 +54,14 @@ impl Session {
         self.cqes.len() as u32
     }
 
-    /// Whether a completion goes on with it. Counters of receives rise by one, since no mini CQE has them.
-    fn takes(&self, cqe: &[u8; CQE_BYTES]) -> bool {
+    /// Whether a completion goes on with it, where `n_slots` are left to the end of the ring, which a session does not cross.
+    /// Counters of receives rise by one, since no mini CQE has them.
+    fn takes(&self, cqe: &[u8; CQE_BYTES], n_slots: u32) -> bool {
         let Some(first) = self.cqes.first() else { return true };
         let counter = |cqe: &[u8; CQE_BYTES]| RequesterCqe::from_bytes(*cqe).wqe_counter();
         let follows = RequesterCqe::from_bytes(*cqe).opcode() == CqeOpcode::REQ
             || counter(cqe) == counter(first).wrapping_add(self.cqes.len() as u16);
-        self.cqes.len() < MAX_SESSION.into() && follows && are_alike(first, cqe)
+        self.len() < n_slots.min(MAX_SESSION.into()) && follows && are_alike(first, cqe)
     }
 }
 
@@ -106,7 +107,8 @@ impl Function {
         if !cq.context.cqe_comp_en() || cq.context.cc() || !may_be_compressed(cqe) {
             return false;
         }
-        if !cq.session.takes(&cqe.bytes) {
+        let n_slots = cq.n_slots() - (cq.producer & (cq.n_slots() - 1));
+        if !cq.session.takes(&cqe.bytes, n_slots) {
             self.end_session(number);
         }
         let Some(cq) = self.cqs.get_mut(number) else { return false };

@@ -33,6 +33,10 @@ use mlx5_direct::mlx5::{
 pub(crate) const FIRST_CQN: u32 = 0x80;
 /// Counters of a CQ are this wide in its doorbell record.
 const COUNTER_MASK: u32 = 0xff_ffff;
+/// Software may count in so many bits, which tell slot and lap of no more than [`LOG_SHORT_CQ`] slots: DPDK does for its send
+/// queues (`mlx5_txq_data.cq_ci`), and behind the sessions that it reads one at a time (`rxq_zip.cq_ci`).
+const SHORT_COUNTER_MASK: u32 = 0xffff;
+const LOG_SHORT_CQ: u8 = 15;
 pub(super) const CQE_BYTES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,7 +262,9 @@ impl Function {
         let Some(cq) = self.cqs.get_mut(number) else { return };
         let record = cq.context.dbr_addr() + CQ_SET_CI as u64;
         if let Ok(consumer) = self.dma.load_be32(record) {
-            let consumed = consumer.wrapping_sub(cq.consumer) & COUNTER_MASK;
+            let is_short = consumer <= SHORT_COUNTER_MASK && cq.context.log_cq_size() <= LOG_SHORT_CQ;
+            let mask = if is_short { SHORT_COUNTER_MASK } else { COUNTER_MASK };
+            let consumed = consumer.wrapping_sub(cq.consumer) & mask;
             if consumed <= cq.n_outstanding() {
                 cq.consumer = cq.consumer.wrapping_add(consumed);
             } else {

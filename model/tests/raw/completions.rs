@@ -43,6 +43,37 @@ fn a_cq_overrun_is_named_and_ends_the_cq() {
     assert_eq!(status.dword(0x10) >> 28, 9);
 }
 
+/// DPDK counts so, and 16 bits tell slot and lap.
+#[test]
+fn a_consumer_index_of_16_bits_goes_on_behind_65535() {
+    let mut rig = Rig::new("drive=step");
+    rig.bring_up();
+    let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
+    let (eqn, _) = rig.create_eq(uar, 6, 0, 0);
+    let cq = rig.create_cq(uar, 8, eqn);
+    let (mac, gid) = (rig.mac(), rig.set_gid());
+    let mut qp = rig.create_qp(pd, uar, &cq, 7);
+    rig.connect(&qp, qp.number, mac, gid);
+    let page = rig.map_uar(uar);
+    let mut complete = |consumer: u32| {
+        for _ in 0..127 {
+            qp.wqe(&rig, 0, &[]);
+        }
+        let doorbell = qp.nop(&rig);
+        page.ring(doorbell);
+        while rig.model.step() {}
+        rig.write(cq.record, &consumer.to_be_bytes());
+    };
+    for n in 1..=513 {
+        complete((n * 128) & 0xffff);
+    }
+    rig.model.assert_clean();
+    // Ahead is ahead.
+    complete((515 * 128) & 0xffff);
+    complete(0);
+    assert_eq!(rules(&rig).first(), Some(&Rule::CqConsumerForward));
+}
+
 /// The first half of a slot of 128 bytes is the device's only where the CQ is padded (`cqe_sz` 2).
 #[test]
 fn a_padded_slot_is_written_whole() {

@@ -1,4 +1,4 @@
-//! Completion queues that compress, read as Linux and UCX read them.
+//! Completion queues that compress, read as Linux, UCX and DPDK read them.
 
 use crate::{
     completions::create_mkey,
@@ -78,6 +78,15 @@ impl Ready {
         while self.rig.model.step() {}
     }
 
+    /// Posts so many NOPs at once.
+    fn nops(&self, qp: &mut Qp, n: u32) {
+        let mut last = [0; 8];
+        for _ in 0..n {
+            last = qp.wqe(&self.rig, NOP, &[]);
+        }
+        self.ring(qp, last);
+    }
+
     /// Posts messages of these lengths at once.
     fn send(&self, qp: &mut Qp, memory: u64, key: u32, lens: &[u32]) {
         let mut last = [0; 8];
@@ -108,6 +117,8 @@ fn session(rig: &Rig, cq: &mut Cq, stride: u64) -> (Vec<u8>, Vec<[u8; 8]>) {
     assert_eq!(u32::from(title[63] & 1), cq.ci >> LOG_SLOTS & 1, "the title is of this lap");
     assert_eq!(title[63] >> 2 & 3, COMPRESSED);
     let n = be32(&title, 0x2c);
+    let n_slots = (1 << LOG_SLOTS) - (cq.ci & ((1 << LOG_SLOTS) - 1));
+    assert!(n <= n_slots, "a session of {n}, and {n_slots} slots to the end of the ring");
     let minis = (0..n)
         .map(|k| {
             let array = slot(rig, cq, cq.ci + if k < 8 { 1 } else { k / 8 * 8 }, stride);
@@ -126,10 +137,9 @@ fn requests_that_are_done_together() {
         let mut cq = ready.cq(cqe_sz, CSUM);
         let other = ready.cq(0, HASH);
         let (mut qp, ..) = ready.qp(&cq, &other);
-        // Of 16 slots: from 0, and over the end of the ring from 11 on.
-        for first in [0u16, 11] {
+        for (first, n) in [(0u16, 11), (11, 5), (16, 9)] {
             let mut last = [0; 8];
-            for k in 0..11 {
+            for k in 0..n {
                 last = match k % 2 {
                     0 => qp.wqe(&ready.rig, NOP, &[]),
                     _ => qp.wqe(&ready.rig, RDMA_WRITE, &[0; 16]),
@@ -139,7 +149,7 @@ fn requests_that_are_done_together() {
             let (title, minis) = session(&ready.rig, &mut cq, stride);
             assert_eq!((title[63] >> 4, be32(&title, 0x38) & 0xff_ffff), (0, qp.number));
             assert_eq!(title[0x3c..0x3e], first.to_be_bytes());
-            let wanted: Vec<[u8; 8]> = (0..11)
+            let wanted: Vec<[u8; 8]> = (0..n)
                 .map(|k| {
                     let [high, low] = (first + k).to_be_bytes();
                     [high, low, if k % 2 == 0 { NOP } else { RDMA_WRITE }, 0, 0, 0, 0, 0]
@@ -201,17 +211,34 @@ fn what_differs_ends_a_session() {
     assert_eq!(failed[63] >> 4, 0xe);
 }
 
+/// DPDK reads on behind the last slot if it does.
+#[test]
+fn no_session_goes_on_at_the_start_of_the_ring() {
+    let mut ready = ready();
+    let (mut cq, other) = (ready.cq(0, HASH), ready.cq(0, HASH));
+    let (mut qp, ..) = ready.qp(&cq, &other);
+    ready.nops(&mut qp, 13);
+    assert_eq!(session(&ready.rig, &mut cq, 64).1.len(), 13);
+    ready.nops(&mut qp, 5);
+    assert_eq!(session(&ready.rig, &mut cq, 64).1.len(), 3);
+    assert_eq!(session(&ready.rig, &mut cq, 64).1.len(), 2);
+    // Alone in the last slot.
+    ready.nops(&mut qp, 13);
+    assert_eq!(session(&ready.rig, &mut cq, 64).1.len(), 13);
+    ready.nops(&mut qp, 4);
+    let cqe = cq.poll(&ready.rig, true).unwrap();
+    assert_eq!((cqe[63] >> 4, cqe[63] >> 2 & 3), (0, 0));
+    assert_eq!(session(&ready.rig, &mut cq, 64).1.len(), 3);
+    ready.rig.model.assert_clean();
+}
+
 /// Those that wait have slots as well.
 #[test]
 fn a_session_overruns_as_its_completions_would() {
     let mut ready = ready();
     let (mut cq, other) = (ready.cq(0, HASH), ready.cq(0, HASH));
     let (mut qp, ..) = ready.qp(&cq, &other);
-    let mut last = [0; 8];
-    for _ in 0..17 {
-        last = qp.wqe(&ready.rig, NOP, &[]);
-    }
-    ready.ring(&qp, last);
+    ready.nops(&mut qp, 17);
     assert_eq!(rules(&ready.rig), [Rule::CqOverrun]);
     assert_eq!(session(&ready.rig, &mut cq, 64).1.len(), 16);
 }
