@@ -4,7 +4,7 @@
 //! `mlx5 model run` sets the variables: `MLX5_MODEL`, `MLX5_MODEL_TRACE`, `MLX5_MODEL_PCAP`.
 
 pub use crate::pci::Mappings;
-use crate::{Drive, Model, ModelConfig};
+use crate::{Drive, Model, ModelConfig, ModelFunction};
 use std::{env, fs::File, io};
 
 /// Options of the card.
@@ -37,16 +37,25 @@ pub fn card(config: ModelConfig) -> Result<Model, String> {
     Ok(model)
 }
 
-/// Tells on standard error, at the end of the program, which rules were broken, and ends what is written down.
+/// Tells on standard error, at the end of the program, which rules were broken and how often these functions did what is up to
+/// chance, and ends what is written down.
 ///
 /// # Errors
 /// The trace or the capture is not complete, and why.
-pub fn report(model: &Model, n_blue_flames: u64) -> Result<(), String> {
+pub fn report<'a>(model: &Model, functions: impl Iterator<Item = &'a ModelFunction>) -> Result<(), String> {
+    let (mut n_blue_flames, mut n_sessions) = (0, 0);
+    for function in functions {
+        n_blue_flames += function.n_blue_flames();
+        n_sessions += function.n_sessions();
+    }
     let violations = model.violations();
     for violation in &violations {
         eprintln!("model: {violation}");
     }
     eprintln!("model: {n_blue_flames} WQEs by BlueFlame");
+    if n_sessions != 0 {
+        eprintln!("model: {n_sessions} sessions of compressed CQEs");
+    }
     eprintln!("model: {} violations", violations.len());
     model.trace().finish().map_err(|error| format!("the trace is not complete: {error}"))
 }

@@ -26,9 +26,9 @@ for room in 0 32; do
 done
 unset UCX_RC_MLX5_TX_INLINE_RESP UCX_RC_MLX5_RX_INLINE
 
-# Completions of a kind in one session, of both queues.
+# Completions of a kind in one session, of both queues: so many messages that some arrive together.
 export UCX_RC_MLX5_CQE_ZIPPING_ENABLE=yes
-uct rc_mlx5 am_bw -D bcopy -s 200
+uct rc_mlx5 am_bw -D bcopy -s 200 -n 2000
 uct rc_mlx5 put_bw -D bcopy -s 200
 uct rc_mlx5 fadd
 unset UCX_RC_MLX5_CQE_ZIPPING_ENABLE

@@ -138,6 +138,7 @@ impl Function {
         let Some(first) = cqes.first() else { return };
         let n = cqes.len();
         if n > 1 {
+            self.n_sessions += 1;
             let (producer, format) = (cq.producer, cq.context.mini_cqe_res_format());
             for (k, group) in cqes.chunks(MINIS).enumerate() {
                 let mut slot = [0; CQE_BYTES];

@@ -171,6 +171,8 @@ pub(crate) struct Function {
     watching_init_segment: bool,
     /// WQEs that came whole into BlueFlame buffers, NOPs aside.
     pub(crate) n_blue_flames: u64,
+    /// Sessions of compressed CQEs that were written.
+    pub(crate) n_sessions: u64,
 }
 
 impl Function {
@@ -246,6 +248,7 @@ impl Function {
             watching: false,
             watching_init_segment: false,
             n_blue_flames: 0,
+            n_sessions: 0,
         };
         function.forget();
         Ok(function)

@@ -195,6 +195,11 @@ impl ModelFunction {
         self.card().with_function(self.index, |function| function.n_blue_flames).unwrap_or_default()
     }
 
+    /// Sessions of compressed CQEs that were written since the card was made.
+    pub fn n_sessions(&self) -> u64 {
+        self.card().with_function(self.index, |function| function.n_sessions).unwrap_or_default()
+    }
+
     /// Raises an MSI-X vector as the function itself does.
     pub fn raise_irq(&self, vector: u16) {
         self.card().with_function(self.index, |function| function.irqs.raise(vector));

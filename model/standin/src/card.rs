@@ -241,8 +241,7 @@ impl StandIn {
 /// The rules broken, when the process ends.
 extern "C" fn report() {
     let Some(card) = opened() else { return };
-    let n_blue_flames = card.devices.iter().map(|device| device.function.n_blue_flames()).sum();
-    if let Err(error) = preload::report(&card.model, n_blue_flames) {
+    if let Err(error) = preload::report(&card.model, card.devices.iter().map(|device| &*device.function)) {
         complain(&error);
     }
 }

@@ -229,6 +229,7 @@ fn no_session_goes_on_at_the_start_of_the_ring() {
     let cqe = cq.poll(&ready.rig, true).unwrap();
     assert_eq!((cqe[63] >> 4, cqe[63] >> 2 & 3), (0, 0));
     assert_eq!(session(&ready.rig, &mut cq, 64).1.len(), 3);
+    assert_eq!(ready.rig.function.n_sessions(), 5, "one alone is none");
     ready.rig.model.assert_clean();
 }
 

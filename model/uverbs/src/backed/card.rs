@@ -217,8 +217,7 @@ extern "C" fn report() {
             complain(&error.to_string());
         }
     }
-    let n_blue_flames = card.functions.iter().map(|host| host.function.n_blue_flames()).sum();
-    if let Err(error) = preload::report(&card.model, n_blue_flames) {
+    if let Err(error) = preload::report(&card.model, card.functions.iter().map(|host| &*host.function)) {
         complain(&error);
     }
 }
