@@ -113,6 +113,20 @@ large_counted() { count_now && [ "$(counted a rx_8192_to_10239_bytes_phy)" -ge 3
 large_ping() { count_from && ping -c 3 -s 8872 10.0.0.2 && large_counted; }
 missed_counted() { to_stranger && count_from && ping -c 20 -W 1 -i 0.05 10.0.0.77 >/dev/null; count_now; counted b rx_steer_missed_packets; [ "$(counted b rx_steer_missed_packets)" -ge 20 ]; }
 downs_counted() { count_from; down_and_up && count_now && [ "$(counted b link_down_events_phy)" = 1 ] && [ "$(counted a link_down_events_phy)" = 0 ]; }
+# compress on|off: CQEs, at both ends.
+compress() {
+    ethtool --set-priv-flags "$near" rx_cqe_compress "$1" && far ethtool --set-priv-flags "$(far_netdev)" rx_cqe_compress "$1" &&
+        until_ok ping -c 1 -W 1 10.0.0.2
+}
+# Packets that came in sessions, of those that came, to each end.
+n_compressed() {
+    count_from && transfer 4 && count_now
+    for side in a b; do
+        echo "$side: $(counted $side rx_cqe_compress_pkts) of $(counted $side rx_packets), sessions: $(counted $side rx_cqe_compress_blks)"
+    done
+}
+compressed() { compress on && n_compressed && [ "$(counted a rx_cqe_compress_pkts)" -ge 200 ] && [ "$(counted b rx_cqe_compress_pkts)" -ge 200 ]; }
+whole() { compress off && n_compressed && [ "$(counted a rx_cqe_compress_pkts)" = 0 ] && [ "$(counted b rx_cqe_compress_pkts)" = 0 ]; }
 # A cable without a memory. The driver says so in the log; to ethtool it gives no bytes and no error.
 no_module() { ethtool -m "$near"; dmesg | grep -E '(mcia|module_eeprom).*failed'; }
 
@@ -141,6 +155,8 @@ check "multicast" multicast
 check "multicasts and broadcasts are counted" cast_counted
 check "link down, link up" downs_counted
 check "TCP after that" transfer 2
+check "TCP, CQEs compressed at both ends" compressed
+check "TCP, CQEs whole again" whole
 check "ethtool: speed, duplex, connector" tells 'Speed: 100000Mb/s' "$near"
 check "ethtool -i" tells 'driver: mlx5_core' -i "$near"
 for option in -c -g -k -l -n -x -T -P; do
