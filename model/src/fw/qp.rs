@@ -179,6 +179,12 @@ impl Qp {
         self.context.dbr_addr() + SND_DBR as u64
     }
 
+    /// A DC initiator's send record may hold what it held before RST: UCX leaves it so (dc_mlx5.c), and a card reads it with a
+    /// doorbell only.
+    pub(super) fn may_keep_its_record(&self) -> bool {
+        self.context.st() == ServiceType::DCI
+    }
+
     /// Of a queue pair with a receive queue of its own: an XRC target, for one, has no record at all.
     pub(crate) fn receive_record(&self) -> Option<u64> {
         (self.n_receive_wqes != 0).then(|| self.context.dbr_addr() + RCV_DBR as u64)

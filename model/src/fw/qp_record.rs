@@ -8,6 +8,9 @@ impl Function {
     /// The queue pair's queues end: what its record counts must have been rung for.
     pub(super) fn check_rung(&mut self, number: u32) {
         let Some(qp) = self.qps.get(number).filter(|qp| qp.has_send_queue() && qp.sends()) else { return };
+        if qp.may_keep_its_record() && qp.producer == 0 {
+            return;
+        }
         let known = qp.producer;
         if let Ok(word) = self.dma.load_be32(qp.send_record())
             && word as u16 != known
@@ -21,7 +24,7 @@ impl Function {
     pub(super) fn check_record_is_zero(&mut self, number: u32) {
         let Some(qp) = self.qps.get(number) else { return };
         let records = [
-            (Queue::Sq(number), qp.has_send_queue().then(|| qp.send_record())),
+            (Queue::Sq(number), (qp.has_send_queue() && !qp.may_keep_its_record()).then(|| qp.send_record())),
             (Queue::Rq(number), qp.receive_record()),
         ];
         for (queue, record) in records {

@@ -83,7 +83,7 @@ rules! {
         "rc srq.c:mlx5_post_srq_recv, mlx5_free_srq_wqe";
     ProducerForward: "a producer counter never runs backwards",
         "PRM dbrec; rc qp.c:post_send_db";
-    RecordZeroAtStart: "a queue pair leaves RST with a doorbell record of zero",
+    RecordZeroAtStart: "a queue pair leaves RST with a doorbell record of zero; a DC initiator's send record may stay",
         "ib qp.c:__mlx5_ib_modify_qp (IB_QPS_RESET: db.db[MLX5_SND_DBR] = 0); rc verbs.c:mlx5_modify_qp";
     PostInRightState: "WQEs are posted in a state that takes them",
         "IBTA 10.3.1; ib qp.c:mlx5_ib_modify_qp";

@@ -174,6 +174,25 @@ fn streams_are_within_the_capability_and_reset_in_error_only() {
 }
 
 #[test]
+fn an_initiator_that_was_reset_begins_anew_whatever_its_record_says() {
+    let mut ready = ready();
+    let (mac, gid) = (ready.rig.mac(), ready.rig.set_gid());
+    let page = ready.rig.map_uar(ready.uar);
+    let mut dci = ready.dci();
+    for posted in [3, 2, 0] {
+        ready.rig.connect(&dci, 0, mac, gid);
+        dci.pi = 0;
+        for n in 0..posted {
+            page.ring(dci.nop(&ready.rig));
+            let cqe = ready.cq.wait(&ready.rig);
+            assert_eq!((cqe[63] >> 4, u16::from_be_bytes([cqe[60], cqe[61]])), (0, n));
+        }
+        ready.rig.run(Raw::cmd(0x50a, 16).set(8, 23, 0, dci.number)).ok();
+    }
+    assert_eq!(rules(&ready.rig), []);
+}
+
+#[test]
 fn the_source_port_is_one_of_a_connection_within_the_capabilities() {
     let mut ready = ready();
     let (mac, gid) = (ready.rig.mac(), ready.rig.set_gid());
