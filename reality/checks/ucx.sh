@@ -60,30 +60,24 @@ for tls in rc_x dc_x ud_x; do
     ucp $tls ucp_swap
 done
 
-# demo TRANSPORTS MIN:MAX OPTIONS…: READs and WRITEs of any size by a server that listens by TCP until it is killed, each at a port
-# that nobody had before: Linux keeps one for a minute.
-port=18515
-serves() { grep -q "$(printf ':%04X .* 0A ' $port)" /proc/net/tcp || ! kill -0 $pid 2>/dev/null; }
+# demo TRANSPORTS OPTIONS…: READs and WRITEs of any size by a server that listens until it is killed. By librdmacm: where TCP
+# connects, UCX 1.13 plans the sends that it has before it is connected for TCP, and loses those that the card does not take so.
 demo() {
-    export UCX_TLS=$1,tcp UCX_SOCKADDR_TLS_PRIORITY=tcp
-    port=$((port + 1)) sizes=$2
-    shift 2
-    io_demo -p $port -q -d $sizes "$@" >/tmp/server 2>&1 &
+    export UCX_TLS=$1 UCX_SOCKADDR_TLS_PRIORITY=rdmacm
+    shift
+    io_demo -q -d 1:200000 "$@" >/tmp/server 2>&1 &
     pid=$!
-    until_ok serves
-    timeout 60 io_demo -p $port -q -d $sizes -o read,write -i 50 -t 10 "$@" 127.0.0.1 >/tmp/client 2>&1
+    until_ok ready
+    timeout 60 io_demo -q -d 1:200000 -o read,write -i 50 -t 10 "$@" 10.0.0.1 >/tmp/client 2>&1
     ended=$?
     kill $pid
     wait $pid
     cat /tmp/client
-    # It goes on after replies that did not come, with a new connection.
-    [ $ended = 0 ] && ! grep 'timeout waiting' /tmp/client || { cat /tmp/server && return 1; }
+    # It goes on after sends that failed and replies that did not come, with a new connection.
+    [ $ended = 0 ] && ! grep 'timeout waiting\|ERROR' /tmp/client || { cat /tmp/server && return 1; }
 }
-for tls in rc_x dc_x; do
-    check "io_demo over $tls, by tags: data compared" demo $tls 1:200000
-    check "io_demo over $tls, by short active messages: data compared" demo $tls 1:1500 -A
-    check "io_demo over $tls, by long active messages: data compared" demo $tls 60000:200000 -A
+for tls in rc_x dc_x ud_x; do
+    check "io_demo over $tls, by tags: data compared" demo $tls
+    check "io_demo over $tls, by active messages: data compared" demo $tls -A
 done
-skip "io_demo by active messages of 2,000 to 20,000 bytes" "UCX sends from the caller's memory then, and keeps the last 15 to itself; by TCP it does not: why is not known"
-skip "io_demo over ud_x" "it stopped so too"
 setup "no call trace" no_splat
