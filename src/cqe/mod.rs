@@ -10,6 +10,7 @@ mod ethernet;
 mod requester;
 mod responder;
 mod sig_err;
+mod tm;
 
 pub use compressed::{CompressedTitleCqe, Cqe128, MiniCqe, MiniCqeChecksum, MiniCqeRequester};
 pub use error::{CqeSyndrome, ErrorCqe};
@@ -17,6 +18,7 @@ pub use ethernet::{CqeL3HdrType, CqeL4HdrType, EthernetCqe};
 pub use requester::RequesterCqe;
 pub use responder::{ResponderCqe, RoceL3};
 pub use sig_err::{SigErrCqe, SigErrDomain, SigErrSyndrome};
+pub use tm::{CqeApp, TmAppOp, TmCqe, TmListCqe, TmOutcome};
 
 use crate::mlx5::layout::{Desc, Layout, wire_enum};
 
@@ -77,6 +79,9 @@ pub fn layouts() -> &'static [&'static Desc] {
         EthernetCqe::DESC,
         ErrorCqe::DESC,
         SigErrCqe::DESC,
+        TmCqe::DESC,
+        TmListCqe::DESC,
+        TmOutcome::DESC,
         CompressedTitleCqe::DESC,
         MiniCqe::DESC,
         MiniCqeChecksum::DESC,
@@ -97,5 +102,7 @@ pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
         CqeL3HdrType::TABLE,
         CqeL4HdrType::TABLE,
         RoceL3::TABLE,
+        CqeApp::TABLE,
+        TmAppOp::TABLE,
     ]
 }

@@ -1,6 +1,6 @@
 //! The CQE of a receive WQE.
 
-use super::{CqeFormat, CqeOpcode};
+use super::{CqeApp, CqeFormat, CqeOpcode, TmAppOp};
 use crate::mlx5::{
     ids::{Qpn, UserIndex},
     layout::{layout, wire_enum},
@@ -23,6 +23,12 @@ layout! {
         0x20 [23:0] srqn_or_user_index: UserIndex,
         /// By opcode: immediate data, invalidated rkey, or pkey.
         0x24 [31:0] imm_inval_pkey: u32,
+        /// The application: tag matching, of a message to an XRQ.
+        0x28 [31:24] app: CqeApp,
+        /// What it says of the message.
+        0x28 [23:16] app_op: TmAppOp,
+        /// Of a message that took a tag, its entry.
+        0x28 [15:0] app_info: u16,
         /// Length of the message in bytes.
         0x2c [31:0] byte_cnt: u32,
         /// Device clock when the message completed.

@@ -82,6 +82,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         Sqc
         Tirc Tisc Rqtc RxHashFieldSelect
         XrcSrqc
+        Xrqc TagMatchingTopologyContext
         FlowTableContext FlowContext Vlan DestFormatStruct
         FteMatchParam FteMatchSetLyr24 FteMatchSetMisc
         CreateFlowTableIn CreateFlowTableOut DestroyFlowTableIn DestroyFlowTableOut
@@ -99,6 +100,7 @@ pub fn layouts() -> &'static [&'static Desc] {
         CreateRmpIn CreateRmpOut QueryRmpIn QueryRmpOut DestroyRmpIn DestroyRmpOut CreateXrcSrqIn
         CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut ArmXrcSrqIn
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
+        CreateXrqIn CreateXrqOut QueryXrqIn QueryXrqOut DestroyXrqIn DestroyXrqOut ArmXrqIn ArmXrqOut ArmRqIn ArmRqOut
         AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut ModifyMemicIn ModifyMemicOut
         CreatePsvIn CreatePsvOut DestroyPsvIn DestroyPsvOut
         PageFaultResumeIn PageFaultResumeOut
@@ -134,6 +136,7 @@ pub fn enums() -> &'static [EnumTable] {
         VportState VportAdminState
         ModifyMemicOpMod MemicOperation
         ModifyCqOpMod CqFieldSelect CqResizeSelect QpOptParam
+        XrqState XrqTopology XrqOffload
         WqType FlowDestination FlowAction FlowTableType
     ]
 }
@@ -177,6 +180,7 @@ pub fn commands() -> &'static [CommandDesc] {
         CreateSqIn ModifySqIn QuerySqIn DestroySqIn
         CreateRqIn ModifyRqIn QueryRqIn DestroyRqIn CreateRmpIn QueryRmpIn DestroyRmpIn
         ModifyRmpIn CreateXrcSrqIn QueryXrcSrqIn ArmXrcSrqIn DestroyXrcSrqIn
+        CreateXrqIn QueryXrqIn DestroyXrqIn ArmXrqIn ArmRqIn
         AllocMemicIn DeallocMemicIn ModifyMemicIn
         CreatePsvIn DestroyPsvIn
         PageFaultResumeIn

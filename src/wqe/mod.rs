@@ -38,7 +38,7 @@ pub use psv::{CheckPsvSeg, GetPsvSeg, SetPsvSeg};
 pub use raddr::RaddrSeg;
 pub use srq_next::{RecvSigSeg, SrqNextSeg};
 pub use tls::{TlsProgressSeg, TlsStaticParams};
-pub use tm::{TmOp, TmSeg};
+pub use tm::{Rvh, TmOp, TmSeg, Tmh, TmhOp};
 pub use umr::{KlmEntry, MkeyMask, MttEntry, RepeatBlockSeg, RepeatEntrySeg, UmrCtrlSeg};
 pub use wait::{SendEnSeg, WaitCondition, WaitCqSeg, WaitTimeSeg};
 pub use xrc::XrcSeg;
@@ -90,6 +90,8 @@ pub fn layouts() -> &'static [&'static Desc] {
         BsfInl::DESC,
         BsfCrypto::DESC,
         TmSeg::DESC,
+        Tmh::DESC,
+        Rvh::DESC,
         MmoSeg::DESC,
         AsoCtrlSeg::DESC,
         FlowUpdateSeg::DESC,
@@ -109,5 +111,6 @@ pub fn enums() -> &'static [(&'static str, &'static [(&'static str, u64)])] {
         MkeyMask::TABLE,
         WaitCondition::TABLE,
         TmOp::TABLE,
+        TmhOp::TABLE,
     ]
 }

@@ -1,4 +1,5 @@
-//! The tag matching segment: changes the list of tags of a shared receive queue (XRQ).
+//! Tag matching: the segment that changes the list of tags of a shared receive queue (XRQ), and the headers with which messages
+//! to it begin.
 
 use crate::mlx5::layout::{layout, wire_enum};
 
@@ -20,6 +21,25 @@ layout! {
         /// Bits of it that must match.
         0x18 [63:0] append_mask: u64,
     }
+
+    /// Tag matching header (rdma-core `ibv_tmh`): the first bytes of every message to an XRQ with tag matching.
+    pub struct Tmh, 16, "tmh" {
+        /// What the message is.
+        0x00 [31:24] opcode: TmhOp,
+        /// The sender's own; comes back in the CQE, and in the FIN of a rendezvous.
+        0x04 [31:0] app_ctx: u32,
+        0x08 [63:0] tag: u64,
+    }
+
+    /// Rendezvous header (rdma-core `ibv_rvh`), behind the other: where the data are.
+    pub struct Rvh, 16, "rvh" {
+        /// Address at the sender.
+        0x00 [63:0] va: u64,
+        /// Key that opens them to RDMA READ.
+        0x08 [31:0] rkey: u32,
+        /// How long they are.
+        0x0c [31:0] len_bytes: u32,
+    }
 }
 
 wire_enum! {
@@ -31,5 +51,17 @@ wire_enum! {
         APPEND = 1,
         /// A tag is taken out.
         REMOVE = 2,
+    }
+
+    /// `tmh.opcode`: what a message is (`IBV_TMH_*`).
+    pub struct TmhOp(u8), "tmh_op" {
+        /// A message without a tag.
+        NO_TAG = 0,
+        /// Where the data of a tag are; the receiver reads them.
+        RNDV = 1,
+        /// They were read.
+        FIN = 2,
+        /// Data of a tag.
+        EAGER = 3,
     }
 }

@@ -145,3 +145,71 @@ fn hexadecimal_that_is_no_cqe_is_told() {
     }
     assert!(decode("{}\n{\"cqe\":5}\n[]\n").is_empty());
 }
+
+/// CQEs of an XRQ: user index 0x99, QP 0x200; `head` is the first 16 bytes, `app` from +0x28 on, `tail` the last 4.
+fn of_xrq(head: &str, app: &str, tail: &str) -> Record {
+    let text = format!(
+        "{head} 00000000 00000000 00000100 00000000 00000099 00000000 {app} 00000000 000003e8 00000200 {tail}"
+    );
+    let [record] = &decode(&text)[..] else { panic!("one record") };
+    record.clone()
+}
+
+#[test]
+fn tag_matching_says_what_became_of_a_message() {
+    let header = "03000000 00000a11 00000000 00000005";
+    let none = "00000000 00000000 00000000 00000000";
+    let took = "the tag in entry 2, with tag 0x5 from QP 0x200's peer";
+    for (head, app, tail, says) in [
+        (header, "010a0002 0000000a", "00000020", format!("a message of 10 bytes took {took}")),
+        (header, "01010002 00000000", "00000060", format!("a message took {took}; its data are still to come")),
+        (none, "01020002 00001000", "00000020", "the 4096 bytes for the tag in entry 2 are there".into()),
+        (header, "01090002 00000000", "00000060", format!("a rendezvous took {took}; software has to read its data")),
+        (
+            header,
+            "010b0002 00000020",
+            "00000020",
+            format!(
+                "a rendezvous took {took}; software has to read its data, and the tag's memory has its headers (32 bytes)"
+            ),
+        ),
+        (none, "010c0002 00000000", "00000060", "a message took the tag in entry 2, and its data will not come".into()),
+        (
+            none,
+            "01030000 0000001c",
+            "00070020",
+            "a message of 28 bytes, header included, has arrived on QP 0x200 and took no tag: it is in WQE 0x0007 of the XRQ"
+                .into(),
+        ),
+        (
+            none,
+            "01040000 00000011",
+            "00080020",
+            "a message of 17 bytes, header included, has arrived on QP 0x200 and has no tag: it is in WQE 0x0008 of the XRQ"
+                .into(),
+        ),
+    ] {
+        assert_eq!(of_xrq(head, app, tail).says, says + ".");
+    }
+    assert_eq!(of_xrq(header, "010a0002 0000000a", "00000020").parts["cqe"][0]["tmh"]["tag"], 5);
+}
+
+#[test]
+fn operations_on_a_list_of_tags_say_what_came_of_them() {
+    let outcome = "80000000 00030000 00000000 00000000";
+    let at = "at WQE 0x0005 of QP 0x200 is done";
+    for (head, app_op, says) in [
+        (outcome, 5, format!("APPEND {at}: the tag is in the list (3 messages were unexpected so far)")),
+        (outcome, 6, format!("REMOVE {at}: the tag is not in the list any more")),
+        (
+            "00000000 00030000 00000000 00000000",
+            6,
+            format!("REMOVE {at}, in vain: a message was faster, or no tag was there"),
+        ),
+        (outcome, 7, format!("NOP of a list of tags {at} (3 messages were unexpected so far)")),
+    ] {
+        let record = of_xrq(head, &format!("010{app_op}0000 00000000"), "00050060");
+        assert_eq!(record.says, says + ".");
+        assert_eq!(record.parts["cqe"][0]["outcome"]["hw_phase_cnt"], 3);
+    }
+}

@@ -103,9 +103,32 @@ fn a_tag_is_appended() {
     );
     assert_eq!(
         wqe.says,
-        "tag matching: tag 0x1122334455667788 under mask 0xffffffff00000000 becomes entry 3; signaled"
+        "tag matching: adds tag 0x1122334455667788 under mask 0xffffffff00000000, and the next becomes entry 3, \
+         0 unexpected messages are known, with a CQE of the list; signaled"
     );
     assert_eq!(wqe.json["data"][0]["byte_count"], 256);
+}
+
+#[test]
+fn a_tag_is_removed_and_messages_are_counted() {
+    let says = |segment: &str| {
+        explained(&format!(
+            "00000128 00011103 00000000 00000000 {segment} 00000000 00000000 00000000 00000000"
+        ))
+        .says
+    };
+    assert_eq!(
+        says("20800005 00000000 00000000 00000000"),
+        "tag matching: removes the tag in entry 5, with a CQE of the list; unsignaled"
+    );
+    assert_eq!(
+        says("00400000 00000102 00000000 00000000"),
+        "tag matching: changes nothing, 258 unexpected messages are known; unsignaled"
+    );
+    assert_eq!(
+        says("30000000 00000000 00000000 00000000"),
+        "tag matching: operation unknown (0x3); unsignaled"
+    );
 }
 
 /// UCX: atomics under masks, of 4 and of 8 bytes.

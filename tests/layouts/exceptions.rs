@@ -9,7 +9,7 @@ const SAME_BITS: &str = "another name for bits that are declared";
 const CQE_DATA: &str = "payload, not a field: read as bytes when the format says that it is there";
 const STRIDING: &str = "of striding receive queues, which RC does not use";
 const ETHERNET: &str = "of raw Ethernet and IPoIB, which RC does not use";
-const TAG_MATCHING: &str = "of tag matching, which RC through a plain RQ does not use";
+const NO_MESSAGE: &str = "of a message: an operation on the list of tags has none";
 const WORD_NAMED: &str = "the tables name the word, and in it the part; here is both in one name";
 const OTHER_FAULT: &str = "belongs to the other kind of page fault, which has a structure of its own";
 
@@ -39,6 +39,7 @@ pub(crate) const FIELDS: &[(&str, &str, &str)] = &[
     ("bsf_basic", "m_psv", WORD_NAMED),
     ("wqe_ctrl_seg", "qpn", QP_AND_SQ),
     ("wqe_ctrl_seg", "imm", "the tables call it imm_general_id, for its other uses"),
+    ("rvh", "len_bytes", "the tables call it len, without the unit"),
     ("cqe64_requester", "qpn", QP_AND_SQ),
     ("mtt_entry", "ptag", "the tables name the whole qword; its two lowest bits are permissions"),
     ("cqe64_eth_rx", "lro_tcppsh", WORD_NAMED),
@@ -71,10 +72,11 @@ pub(crate) const OMITTED: &[(&str, &str, &str)] = &[
     ("cqe64_responder_rdma", "l4_l3_hdr_type.vlan", ETHERNET),
     ("cqe64_responder_rdma", "vlan_info.prio", ETHERNET),
     ("cqe64_responder_rdma", "vlan_info.vid", ETHERNET),
-    ("cqe64_responder_rdma", "app", TAG_MATCHING),
-    ("cqe64_responder_rdma", "app_op", TAG_MATCHING),
-    ("cqe64_responder_rdma", "app_info", TAG_MATCHING),
     ("cqe64_responder_rdma", "sop_drop_qpn.send_wqe_opcode", "of the requester's CQE only"),
+    ("cqe64_tm", "tmh", NO_MESSAGE),
+    ("cqe64_tm", "imm_inval_pkey", NO_MESSAGE),
+    ("cqe64_tm", "app_info", NO_MESSAGE),
+    ("cqe64_tm", "byte_cnt", NO_MESSAGE),
     ("cqe64_eth_rx", "shampo_flags.flush", "of another form of large receive, in the same bits"),
     ("cqe64_eth_rx", "shampo_flags.match", "of another form of large receive, in the same bits"),
     ("cqe64_error", "wqe_id", STRIDING),

@@ -171,14 +171,16 @@ impl Requester {
         let data = result.as_ref().map_or(packet.payload, |(bytes, n)| &bytes[..*n]);
         // What no CQE is asked for goes to memory, however short.
         let in_cqe = wqe.len_bytes <= config.cs_req_bytes as u64 && completion::wake(wqe).is_some();
-        let right = Right { queue: Ring::Send, ..right(config, 0, Need::LocalWrite) };
+        let pd = wqe.offload.map_or(config.pd, |offload| offload.pd());
+        let right = Right { pd, queue: Ring::Send, ..right(config, 0, Need::LocalWrite) };
         let scattered = match in_cqe {
             true => Ok(()),
             false => scatter(host, &right, &wqe.pieces, offset, data),
         };
         match scattered {
             Ok(()) => {}
-            Err(KeyFault::Absent) => {
+            // The driver would look for a WQE.
+            Err(KeyFault::Absent) if wqe.offload.is_none() => {
                 self.wait_for_pages(host, config, 0, true);
                 return Ok(());
             }

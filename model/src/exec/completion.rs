@@ -6,6 +6,7 @@ use super::{
     cqe::Cqe,
     host::{Host, RoceKind, Wake},
     receive::Taken,
+    tag_matching::{self, Matched},
     wqe::SendWqe,
 };
 use crate::wire::{Headers, LinkHeader};
@@ -96,6 +97,9 @@ pub(super) fn send_failed(host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe,
 
 /// Posts the error CQE of a receive WQE.
 pub(super) fn receive_failed(host: &mut dyn Host, config: &QpConfig, taken: &Taken, failure: Failure) {
+    if let Some(Matched::Tag { queue, index, .. }) = taken.matched {
+        return tag_matching::canceled(host, config, queue, index);
+    }
     let cqe = error_cqe(config, failure, taken.wqe_counter)
         .with_srqn_or_user_index(taken.user_index)
         .with_send_wqe_opcode(SendOpcode(0))
@@ -162,5 +166,9 @@ pub(super) fn receive_done(
         .with_opcode(opcode)
         .with_se(solicited);
     let wake = if solicited { Wake::Solicited } else { Wake::Any };
-    host.post_cqe(taken.cqn, &Cqe::from(cqe).carrying(data, config.cs_res_bytes), wake);
+    if let Some(Matched::Tag { queue, index, .. }) = taken.matched {
+        host.release_tag(queue.number, index);
+    }
+    let cqe = taken.matched.map_or(Cqe::from(cqe), |matched| tag_matching::add_to_cqe(cqe, matched));
+    host.post_cqe(taken.cqn, &cqe.carrying(data, config.cs_res_bytes), wake);
 }

@@ -67,10 +67,12 @@ pub struct SharedQueue {
     pub number: u32,
     /// Protection domain of its WQEs; for XRC of remote access too.
     pub pd: Pdn,
-    /// Where receives complete: the QP's receive CQ, or for XRC the queue's own.
+    /// Where receives complete: the QP's receive CQ, or of XRC and an XRQ the queue's own.
     pub cqn: Cqn,
     /// `srqn_or_user_index` of those CQEs.
     pub user_index: UserIndex,
+    /// It is an XRQ: messages to it begin with a header, whose tag says where they go.
+    pub tag_matching: bool,
 }
 
 /// Streams of a DC initiator.
@@ -184,6 +186,8 @@ pub struct QpConfig {
     pub drain_sigerr: bool,
     /// `qpc_ext.mmo`: it may copy memory.
     pub mmo: bool,
+    /// `offload_type` and its XRQ's `offload`: the device reads the data of a rendezvous by this queue pair.
+    pub rendezvous: bool,
 }
 
 impl Default for QpConfig {
@@ -224,6 +228,7 @@ impl Default for QpConfig {
             remote_atomic: false,
             drain_sigerr: false,
             mmo: false,
+            rendezvous: false,
         }
     }
 }

@@ -8,12 +8,13 @@ use super::{
     counter::Counter,
     cqe::Cqe,
     paging::PageFault,
+    tag_list::{TagMemory, TagOutcome, TakenTag},
     umr::{UmrFault, UmrRequest},
 };
 use core::fmt;
 use mlx5_direct::{
     mlx5::ids::{Cqn, Pdn, Qpn},
-    wqe::SetPsvSeg,
+    wqe::{SetPsvSeg, TmSeg},
 };
 
 /// Which of a QP's two rings.
@@ -224,6 +225,10 @@ rules! {
     AddressVector "address_vector",
     /// `src_addr_index` names an empty RoCE address.
     SourceAddressEmpty "source_address_empty",
+    /// An operation on a list of tags that is unknown, or names an entry outside it or in use.
+    TagList "tag_list",
+    /// `sw_cnt` is more than the unexpected messages that came.
+    TagCount "tag_count",
 }
 
 impl fmt::Display for Rule {
@@ -271,6 +276,26 @@ pub trait Host {
 
     /// The shared receive queue that an XRC request names; none if it is not of the domain.
     fn xrc_queue(&self, number: u32, xrcd: u32) -> Option<SharedQueue>;
+
+    /// Changes the list of tags of the XRQ `number`; `memory` is that of an APPEND.
+    ///
+    /// # Errors
+    /// The rule that the operation breaks, with the numbers.
+    fn change_tags(
+        &mut self,
+        number: u32,
+        operation: &TmSeg,
+        memory: TagMemory,
+    ) -> Result<TagOutcome, (Rule, String)>;
+
+    /// Takes the first tag that fits `tag` out of the list of the XRQ `number`.
+    fn take_tag(&mut self, number: u32, tag: u64) -> Option<TakenTag>;
+
+    /// The message that took the tag of entry `index` is done.
+    fn release_tag(&mut self, number: u32, index: u16);
+
+    /// A message to the XRQ `number` took no tag.
+    fn count_unexpected(&mut self, number: u32);
 
     /// Whether `right` covers `len` bytes from `addr` on, without touching them. Never asked for `len` 0.
     ///

@@ -5,6 +5,7 @@ use super::{
     config::QpConfig,
     courier::right,
     host::{Host, Need, Rule},
+    tag_matching::TagWqe,
     umr::UmrWqe,
     wqe::{Broken, need, reserved, segment},
 };
@@ -26,6 +27,8 @@ pub(super) enum LocalWqe {
     SetPsv(SetPsvSeg),
     /// Copies memory.
     Copy { from: DataSeg, to: DataSeg },
+    /// Changes a list of tags.
+    Tags(TagWqe),
 }
 
 impl LocalWqe {
@@ -45,8 +48,14 @@ impl LocalWqe {
                 let piece = |n: usize| DataSeg::from_bytes(segment(bytes, at + n * SEGMENT_BYTES));
                 Self::Copy { from: piece(1), to: piece(2) }
             }
+            SendOpcode::TAG_MATCHING => Self::Tags(TagWqe::read(bytes)?),
             _ => return Ok(None),
         }))
+    }
+
+    /// Whether its execution has completed it, in a CQE of its own kind.
+    pub(super) fn is_completed(&self) -> bool {
+        matches!(self, Self::Tags(tags) if tags.is_completed())
     }
 
     /// Does it; `imm` is the control segment's.
@@ -72,6 +81,7 @@ impl LocalWqe {
                 Err(Failure::LOCAL_QP_OP)
             }
             Self::Copy { from, to } => copy(host, config, from, to),
+            Self::Tags(tags) => tags.execute(host, config, index),
         }
     }
 }

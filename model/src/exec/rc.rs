@@ -93,7 +93,9 @@ impl RcQp {
                 return;
             }
             let rtr = self.state == QpState::Rtr;
-            if self.responder.receive(host, &self.config, packet, rtr).is_err() {
+            let received = self.responder.receive(host, &self.config, packet, rtr);
+            self.requester.offload(self.responder.rendezvous.drain(..));
+            if received.is_err() {
                 self.enter_error(host);
             }
         } else if self.state != QpState::Rtr {

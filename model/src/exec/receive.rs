@@ -6,6 +6,7 @@ use super::{
     config::{QpConfig, QpState, SharedQueue},
     courier::right,
     host::{Host, KeyFault, Need, QpEvent, Right, Ring, Rule, SharedWqe},
+    tag_matching::Matched,
     wqe::{Broken, Piece, read_scatter_list},
 };
 use crate::wire::Packet;
@@ -14,6 +15,8 @@ use mlx5_direct::{
     wqe::SEGMENT_BYTES,
 };
 
+/// Data that a CQE has room for at its start; more go before it.
+const CQE_START_BYTES: usize = 32;
 /// The longest receive WQE: 128 segments.
 const MAX_RECEIVE_BYTES: usize = 2048;
 
@@ -28,6 +31,21 @@ pub(super) struct Taken {
     pub(super) user_index: UserIndex,
     /// In whose name its memory is written.
     pd: Pdn,
+    /// Of a message to an XRQ: what became of it. A tag's memory is no WQE's, and no counter is its own.
+    pub(super) matched: Option<Matched>,
+}
+
+impl Taken {
+    /// A WQE of a shared queue.
+    pub(super) const fn of_queue(queue: SharedQueue, index: u16) -> Self {
+        let SharedQueue { cqn, user_index, pd, .. } = queue;
+        Self { wqe_counter: index, cqn, user_index, pd, matched: None }
+    }
+
+    /// The same for a message to an XRQ.
+    pub(super) const fn by_tag(self, matched: Matched) -> Self {
+        Self { matched: Some(matched), ..self }
+    }
 }
 
 /// Why there is no receive WQE.
@@ -114,14 +132,8 @@ impl ReceiveQueue {
         let (taken, list) = match shared {
             Some(queue) => match host.take_shared(queue.number, &mut bytes) {
                 SharedWqe::Taken { index, len_bytes } => {
-                    let taken = Taken {
-                        wqe_counter: index,
-                        cqn: queue.cqn,
-                        user_index: queue.user_index,
-                        pd: queue.pd,
-                    };
                     // The list begins after the next segment.
-                    (taken, Ok(&bytes[SEGMENT_BYTES..len_bytes]))
+                    (Taken::of_queue(queue, index), Ok(&bytes[SEGMENT_BYTES..len_bytes]))
                 }
                 SharedWqe::Empty => return Err(Missing::Empty),
                 // No WQE of the QP's is involved: there is nothing to complete.
@@ -153,6 +165,13 @@ impl ReceiveQueue {
         Ok(taken)
     }
 
+    /// Receives into a piece of memory that is no WQE's.
+    pub(super) fn take_memory(&mut self, piece: Piece, capacity: u64) {
+        self.pieces.clear();
+        self.pieces.push(piece);
+        self.capacity = capacity;
+    }
+
     /// Writes `data` to `offset` of the memory that the WQE taken last names.
     pub(super) fn scatter(
         &self,
@@ -178,10 +197,17 @@ impl ReceiveQueue {
     ) -> Result<&'p [u8], KeyFault> {
         let opcode = packet.headers.bth.opcode;
         let is_part = opcode.is_first() || opcode.is_middle() || opcode.is_last();
-        if !is_part && packet.payload.len() <= config.cs_res_bytes {
-            return Ok(packet.payload);
+        let (skip, payload) = (taken.skip_bytes(), taken.received(packet.payload, self.capacity));
+        let data = if offset == 0 { &payload[skip as usize..] } else { payload };
+        // The CQE of a tag begins with the message's header.
+        let room_bytes = match config.cs_res_bytes {
+            ..=CQE_START_BYTES if taken.is_of_tag() => 0,
+            room_bytes => room_bytes,
+        };
+        if !is_part && data.len() <= room_bytes {
+            return Ok(data);
         }
-        self.scatter(host, config, taken, offset, packet.payload)?;
+        self.scatter(host, config, taken, offset.saturating_sub(skip), data)?;
         Ok(&[])
     }
 
@@ -197,5 +223,6 @@ impl ReceiveQueue {
 
 /// A WQE of the QP's own queue.
 fn own(config: &QpConfig, counter: u16) -> Taken {
-    Taken { wqe_counter: counter, cqn: config.cqn_receive, user_index: config.user_index, pd: config.pd }
+    let (cqn, user_index, pd) = (config.cqn_receive, config.user_index, config.pd);
+    Taken { wqe_counter: counter, cqn, user_index, pd, matched: None }
 }

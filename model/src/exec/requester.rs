@@ -6,8 +6,10 @@ use super::{
     courier::{Courier, right},
     dc::{Destination, Streams},
     host::{Host, KeyFault, Need, Ring, Rule},
+    local::LocalWqe,
     paging::Waiting,
     psn::n_packets,
+    rendezvous::Offload,
     request::{Request, WINDOW_PACKETS, send_data, send_read_or_atomic},
     timers::ack_timeout_ns,
     wqe::{Broken, MAX_WQE_BYTES, Piece, SendWqe},
@@ -52,6 +54,8 @@ pub(super) struct Requester {
     /// Nothing is sent before the driver has brought pages.
     pub(super) waiting: Option<Waiting>,
     error_reported: bool,
+    /// Requests of the device's own that wait.
+    pub(super) offloaded: VecDeque<Offload>,
     /// DC: where the requests in `pending` go.
     destination: Option<Destination>,
     /// DC: which of its streams are in error.
@@ -74,7 +78,7 @@ impl Requester {
 
     /// Goes back to the first WQE not started: software may have replaced what it posted.
     pub(super) fn unstage(&mut self) {
-        if let Some(request) = self.staged.take() {
+        if let Some(request) = self.staged.take_if(|request| request.wqe.offload.is_none()) {
             self.fetch = request.wqe.index;
             self.spare.push(request);
         }
@@ -151,7 +155,7 @@ impl Requester {
     fn start_next(&mut self, host: &mut dyn Host, config: &QpConfig) -> bool {
         let staged = match self.staged.take() {
             Some(request) => Some(request),
-            None => self.fetch_next(host, config),
+            None => self.next_offloaded(config).or_else(|| self.fetch_next(host, config)),
         };
         let Some(mut request) = staged else { return false };
         if !self.may_start(&request, config) {
@@ -324,7 +328,11 @@ impl Requester {
 
     /// Reports a WQE as done; `data` that it brought are for the CQE.
     pub(super) fn complete(&mut self, host: &mut dyn Host, config: &QpConfig, wqe: &SendWqe, data: &[u8]) {
-        if completion::send_done(host, config, wqe, data) {
+        if let Some(offload) = wqe.offload {
+            return self.offload_done(host, config, offload);
+        }
+        let completed = wqe.local.as_ref().is_some_and(LocalWqe::is_completed);
+        if completion::send_done(host, config, wqe, data) || completed {
             self.retired = wqe.index.wrapping_add(wqe.n_wqebbs);
         }
     }
@@ -355,6 +363,9 @@ impl Requester {
         wqe: &SendWqe,
         failure: Failure,
     ) {
+        if let Some(offload) = wqe.offload {
+            return offload.fail(host, config);
+        }
         let silent = wqe.ce() == CompletionMode::ONLY_FIRST_ERR && self.error_reported;
         if !silent {
             completion::send_failed(host, config, wqe, failure);
@@ -380,6 +391,7 @@ impl Requester {
         if let Some(request) = self.staged.take() {
             self.report_failure(host, config, &request.wqe, Failure::FLUSH);
         }
+        self.fail_offloaded(host, config);
         (self.sending, self.in_flight, self.n_reads) = (0, 0, 0);
         while self.fetch != self.producer {
             let mut head = [0; SEGMENT_BYTES];

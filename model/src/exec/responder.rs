@@ -12,6 +12,7 @@ use super::{
     psn::{distance, n_packets},
     receive::{Missing, ReceiveQueue, Taken},
     replies::{Read, Record, Replies},
+    tag_matching::{First, Rendezvous},
 };
 use crate::wire::{Acknowledgement, Opcode, Packet};
 use mlx5_direct::mlx5::{
@@ -39,7 +40,8 @@ pub(super) enum Refusal {
     Final(Acknowledgement, Option<QpEvent>),
 }
 
-const INVALID: Refusal = Refusal::Final(Acknowledgement::InvalidRequest, Some(QpEvent::InvalidRequest));
+pub(super) const INVALID: Refusal =
+    Refusal::Final(Acknowledgement::InvalidRequest, Some(QpEvent::InvalidRequest));
 const NO_ACCESS: Refusal = Refusal::Final(Acknowledgement::AccessError, Some(QpEvent::AccessViolation));
 
 impl From<Missing> for Refusal {
@@ -87,6 +89,8 @@ pub(super) struct Responder {
     /// Taken for a SEND of which nothing could be written yet.
     held: Option<Taken>,
     paging: Paging,
+    /// Whose data the device shall read.
+    pub(super) rendezvous: Vec<Rendezvous>,
     /// The gap in the sequence was reported; what follows is dropped until it is filled.
     nak_sent: bool,
     heard: bool,
@@ -223,13 +227,17 @@ impl Responder {
         let (taken, done) = match (self.message, self.held.take()) {
             (Some(Message::Send { taken, done }), _) => (taken, done),
             (_, Some(taken)) => (taken, 0),
-            (_, None) => {
-                self.queue.ready(host, config, target.shared)?;
-                (self.queue.take(host, config, target.shared)?, 0)
-            }
+            (_, None) => match self.begin_send(host, config, target, packet)? {
+                First::Receive(taken) => (taken, 0),
+                First::Read(rendezvous) => {
+                    self.rendezvous.push(rendezvous);
+                    self.count_message();
+                    return Ok(1);
+                }
+            },
         };
         let headers = &packet.headers;
-        let total = done + packet.payload.len() as u64;
+        let total = done + taken.received(packet.payload, self.queue.capacity).len() as u64;
         let mut fail = |host: &mut dyn Host, failure, what, event| {
             completion::receive_failed(host, config, &taken, failure);
             self.message = None;
@@ -240,7 +248,7 @@ impl Responder {
         }
         let data = match self.queue.put(host, config, &taken, done, packet) {
             Ok(data) => data,
-            Err(KeyFault::Absent) => {
+            Err(KeyFault::Absent) if !taken.is_of_tag() => {
                 self.held = self.message.is_none().then_some(taken);
                 let (kind, queue) = match target.shared {
                     Some(shared) => (PageFaultType::RMP, shared.number),
@@ -266,6 +274,21 @@ impl Responder {
         self.count_message();
         completion::receive_done(host, config, headers, &taken, total, data);
         Ok(1)
+    }
+
+    /// Finds out where a SEND goes.
+    fn begin_send(
+        &mut self,
+        host: &mut dyn Host,
+        config: &QpConfig,
+        target: Target,
+        packet: &Packet<'_>,
+    ) -> Result<First, Refusal> {
+        if let Some(queue) = target.shared.filter(|queue| queue.tag_matching) {
+            return self.queue.take_by_tag(host, config, queue, packet);
+        }
+        self.queue.ready(host, config, target.shared)?;
+        Ok(First::Receive(self.queue.take(host, config, target.shared)?))
     }
 
     fn execute_write(

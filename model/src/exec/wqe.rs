@@ -5,6 +5,7 @@ use super::{
     config::{QpConfig, Service},
     host::Rule,
     local::{LocalWqe, OPMOD_COPY},
+    rendezvous::Offload,
 };
 use mlx5_direct::{
     mlx5::layout::Layout,
@@ -90,6 +91,8 @@ pub(super) struct SendWqe {
     pub(super) len_bytes: u64,
     /// Of a request that sends nothing: what it asks for.
     pub(super) local: Option<LocalWqe>,
+    /// The device's own: no queue has it.
+    pub(super) offload: Option<Offload>,
 }
 
 impl SendWqe {
@@ -121,6 +124,7 @@ impl SendWqe {
         self.imm = ctrl.imm();
         self.len_bytes = 0;
         self.local = None;
+        self.offload = None;
         self.av = None;
         self.atomic = None;
         self.stream = ctrl.dci_stream_channel_id();
@@ -210,6 +214,7 @@ impl SendWqe {
                     | Op::UMR
                     | Op::SET_PSV
                     | Op::MMO
+                    | Op::TAG_MATCHING
             ),
             Service::Unacknowledged => matches!(
                 ctrl.opcode(),

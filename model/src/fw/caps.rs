@@ -7,6 +7,7 @@ use super::{
     general_object, memic, page_fault, rate,
     refusal::Refusal,
     signature::BSF_BYTES,
+    xrq,
 };
 use crate::config::{LinkType, ModelConfig};
 use crate::exec::LOG_MAX_COPY_BYTES;
@@ -210,6 +211,11 @@ fn general(blue_flame: bool, link: LinkType) -> CmdHcaCap {
         .with_log_max_bsf_list_size((BSF_BYTES / 16).ilog2() as u8)
         .with_dma_mmo_qp(true)
         .with_log_dma_mmo_max_size(LOG_MAX_COPY_BYTES)
+        // libmlx5 connects the queue pair of a list's operations without a GRH, which Linux refuses on RoCE.
+        .with_tag_matching(!ethernet)
+        .with_rndv_offload_rc(!ethernet)
+        .with_log_tag_matching_list_sz(if ethernet { 0 } else { xrq::LOG_MAX_TAGS })
+        .with_log_max_xrq(if ethernet { 0 } else { LOG_MAX_OBJECTS })
         .with_driver_version(true)
         .with_pcam_reg(true)
         .with_mcam_reg(true)

@@ -8,8 +8,8 @@ use super::{Function, cq::CQE_BYTES};
 use crate::exec::{Cqe, Wake};
 use mlx5_direct::{
     cqe::{
-        CompressedTitleCqe, CqeFormat, CqeOpcode, EthernetCqe, MiniCqe, MiniCqeChecksum, MiniCqeRequester,
-        RequesterCqe,
+        CompressedTitleCqe, CqeApp, CqeFormat, CqeOpcode, EthernetCqe, MiniCqe, MiniCqeChecksum,
+        MiniCqeRequester, RequesterCqe, TmCqe,
     },
     mlx5::context::MiniCqeFormat,
     wqe::SendOpcode,
@@ -76,7 +76,9 @@ fn may_be_compressed(cqe: &Cqe) -> bool {
             | CqeOpcode::RESP_SEND_INV
             | CqeOpcode::RESP_WR_IMM
     );
-    is_success && kind.format() == CqeFormat::NO_INLINE_DATA
+    // Of tag matching, a mini CQE would have neither entry nor header.
+    let of_tags = TmCqe::from_bytes(cqe.bytes).app() == CqeApp::TAG_MATCHING;
+    is_success && !of_tags && kind.format() == CqeFormat::NO_INLINE_DATA
 }
 
 /// What differs from the title, in the form that the CQ asks for.

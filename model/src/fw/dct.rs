@@ -9,7 +9,6 @@ use super::{
     qp::FIRST_QPN,
     refusal::Refusal,
     scatter_to_cqe,
-    srq::shared_queue,
 };
 use crate::exec::{DcTarget, Host, Path, QpConfig, Service, SharedQueue};
 use mlx5_direct::mlx5::{
@@ -96,8 +95,8 @@ impl Function {
     pub(super) fn create_dct(&mut self, input: &Input<'_>) -> Output {
         let context = input.get::<CreateDctIn>()?.dct_context_entry();
         self.check_dct(&context)?;
-        let srq_pd = self.srq_pd(context.srqn_xrqn()).ok_or(Refusal::QP_SRQ)?;
-        let shared = shared_queue(context.srqn_xrqn(), srq_pd, context.cqn(), context.user_index());
+        let shared = self.shared_queue(context.srqn_xrqn(), context.cqn(), context.user_index());
+        let shared = shared.ok_or(Refusal::QP_SRQ)?;
         self.pds.hold(context.pd().get(), Refusal::NO_SUCH_PD)?;
         let number = self.insert_dct(context).inspect_err(|_| self.pds.release(context.pd().get()))?;
         let config = config(&context, number, shared, self.config.mtu_bytes.into());

@@ -5,18 +5,19 @@ use super::Function;
 use crate::{
     exec::{
         Counter, Cqe, Host, KeyFault, Need, PageFault, QpEvent, Right, Ring, RingFault, RoceKind, Rule,
-        SharedQueue, SharedWqe, SourceAddress, Station, UmrFault, UmrRequest, Wake,
+        SharedQueue, SharedWqe, SourceAddress, Station, TagMemory, TagOutcome, TakenTag, UmrFault,
+        UmrRequest, Wake,
     },
     strict::{self, Queue, Violation},
     trace::Kind,
 };
-use mlx5_direct::cqe::{CqeOpcode, RequesterCqe};
+use mlx5_direct::cqe::{CqeOpcode, RequesterCqe, TmListCqe};
 use mlx5_direct::mlx5::{
     context::{RoceL3Type, RoceVersion},
     eqe::{EqeQpSrq, EventQueueType, EventType},
     ids::{Cqn, Pdn, Qpn},
 };
-use mlx5_direct::wqe::{CtrlSeg, SEGMENT_BYTES, SetPsvSeg};
+use mlx5_direct::wqe::{CtrlSeg, SEGMENT_BYTES, SetPsvSeg, TmSeg};
 use std::fmt;
 
 /// The function while one of its engines runs.
@@ -44,6 +45,8 @@ impl From<Rule> for strict::Rule {
             Rule::NoReadResources => Self::ReadsAllowed,
             Rule::AddressVector => Self::AddressVector,
             Rule::SourceAddressEmpty => Self::SourceAddressSet,
+            Rule::TagList => Self::TagListSound,
+            Rule::TagCount => Self::TagCountWithin,
         }
     }
 }
@@ -89,7 +92,13 @@ impl FunctionHost<'_> {
     /// A send completion tells software that WQEs up to this one may be overwritten: none may be by now.
     fn check_retired(&mut self, cqe: &[u8; 64]) {
         let cqe = RequesterCqe::from_bytes(*cqe);
-        if !matches!(cqe.opcode(), CqeOpcode::REQ | CqeOpcode::REQ_ERR) {
+        // The requests of a list of tags complete in a kind of their own.
+        let is_request = match cqe.opcode() {
+            CqeOpcode::REQ | CqeOpcode::REQ_ERR => true,
+            CqeOpcode::NO_PACKET => TmListCqe::from_bytes(cqe.to_bytes()).app_op().is_list_operation(),
+            _ => false,
+        };
+        if !is_request {
             return;
         }
         let (number, last) = (cqe.qpn().get(), cqe.wqe_counter());
@@ -172,6 +181,27 @@ impl Host for FunctionHost<'_> {
 
     fn xrc_queue(&self, number: u32, xrcd: u32) -> Option<SharedQueue> {
         self.function.xrc_queue(number, xrcd)
+    }
+
+    fn change_tags(
+        &mut self,
+        number: u32,
+        operation: &TmSeg,
+        memory: TagMemory,
+    ) -> Result<TagOutcome, (Rule, String)> {
+        self.function.change_tags(number, operation, memory)
+    }
+
+    fn take_tag(&mut self, number: u32, tag: u64) -> Option<TakenTag> {
+        self.function.take_tag(number, tag)
+    }
+
+    fn release_tag(&mut self, number: u32, index: u16) {
+        self.function.release_tag(number, index);
+    }
+
+    fn count_unexpected(&mut self, number: u32) {
+        self.function.count_unexpected(number);
     }
 
     fn check(&mut self, right: &Right, addr: u64, len: u64) -> Result<(), KeyFault> {

@@ -58,6 +58,7 @@ mod umr;
 mod unmap;
 mod vport;
 mod wq;
+mod xrq;
 
 pub use refusal::Refusal;
 

@@ -155,6 +155,7 @@ impl Qp {
             remote_atomic: context.rae(),
             drain_sigerr: context.drain_sigerr(),
             mmo: self.mmo,
+            rendezvous: false,
         }
     }
 
@@ -423,7 +424,11 @@ impl Function {
     fn check_shared(&self, context: &Qpc) -> Result<(), Refusal> {
         let xrc = context.st() == ServiceType::XRC;
         let srq = context.rq_type() != RqType::SRQ_RQ || self.srqs.contains(context.srqn_rmpn_xrqn());
-        if srq && (!xrc || self.xrcds.contains(context.xrcd())) { Ok(()) } else { Err(Refusal::QP_SRQ) }
+        if !srq || xrc && !self.xrcds.contains(context.xrcd()) {
+            return Err(Refusal::QP_SRQ);
+        }
+        let by_tags = self.shared_queue_of(context).is_some_and(|queue| queue.tag_matching);
+        if by_tags && context.st() != ServiceType::RC { Err(Refusal::XRQ_SERVICE) } else { Ok(()) }
     }
 
     pub(super) fn query_qp(&mut self, input: &Input<'_>) -> Output {

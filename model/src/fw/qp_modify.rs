@@ -400,7 +400,7 @@ impl Function {
 
     /// Stores the context and tells the engine.
     fn enter(&mut self, number: u32, to: QpState, context: Qpc) {
-        let shared = self.shared_queue_of(&context);
+        let (shared, rendezvous) = (self.shared_queue_of(&context), self.reads_for_xrq(&context));
         let Some(qp) = self.qps.get_mut(number) else { return };
         qp.context = context.with_state(wire_state(to));
         if to == Rtr && context.st() == ServiceType::DCI {
@@ -413,7 +413,7 @@ impl Function {
         let config = qp.config(Qpn::new(number));
         // A context may ask for longer packets than the port carries.
         let mtu_bytes = config.mtu_bytes.min(self.config.mtu_bytes.into());
-        let config = QpConfig { shared, mtu_bytes, ..config };
+        let config = QpConfig { shared, mtu_bytes, rendezvous, ..config };
         self.with_engine(number, |engine, host| engine.set_state(host, to, config));
         self.ready.insert(number);
     }

@@ -138,6 +138,9 @@ refusals! {
     SQ_STRIDE = 0x4d00a2 BAD_PARAM_ERR "the stride of a send queue is not 64 bytes",
     SQ_TIS = 0x4d00a3 BAD_PARAM_ERR "a send queue has one TIS or none",
     SRQ_LIMIT = 0x4d00a5 BAD_PARAM_ERR "the limit is not below the number of WQEs",
+    XRQ_LIST = 0x4d00a6 BAD_PARAM_ERR "the device has no XRQs, or log_matching_list_sz is above the capability",
+    XRQ_TOPOLOGY = 0x4d00a7 BAD_PARAM_ERR "the topology or offload of the XRQ is unknown",
+    XRQ_SERVICE = 0x4d00a8 BAD_PARAM_ERR "only queue pairs of RC and DC targets receive by tags",
     RQT_SIZE = 0x4d00a4 BAD_PARAM_ERR "rqt_actual_size is above rqt_max_size, or that above the capability",
 
     FLOW_TABLE_TYPE = 0x4d00b0 BAD_PARAM_ERR "the model steers received Ethernet frames only",
@@ -180,6 +183,7 @@ impl Refusal {
             | Self::QP_MESSAGE
             | Self::DCI_STREAMS
             | Self::ROCE_INDEX
+            | Self::XRQ_LIST
             | Self::RQT_SIZE => Rule::WithinCapabilities,
             Self::PAGE_SIZE | Self::PAGE_OFFSET | Self::PAS_ALIGNMENT | Self::PAGE_ALIGNMENT => {
                 Rule::PageList

@@ -1,4 +1,4 @@
-//! Shared receive queues, RMPs and those of XRC: a list of WQEs that any queue pair may take the next of.
+//! Shared receive queues, RMPs, those of XRC and XRQs: a list of WQEs that any queue pair may take the next of.
 //!
 //! The WQEs are one array, and each names the index of the one after it. The device begins at 0 and goes from
 //! WQE to WQE; software appends to the list what it got back. An RMP may be a ring instead. The doorbell record counts WQEs
@@ -12,11 +12,12 @@ use super::{
     dispatch::{Input, Output, done, out},
     refusal::Refusal,
     wq::WqState,
+    xrq::Xrq,
 };
 use crate::{
     exec::{SharedQueue, SharedWqe},
     strict::{Queue, Rule, Violation},
-    trace::Kind,
+    trace,
 };
 use mlx5_direct::{
     mlx5::{
@@ -24,7 +25,7 @@ use mlx5_direct::{
             ArmXrcSrqIn, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, CreateXrcSrqOut, DestroyRmpIn,
             DestroyXrcSrqIn, ModifyRmpIn, QueryRmpIn, QueryRmpOut, QueryXrcSrqIn, QueryXrcSrqOut,
         },
-        context::{Qpc, Rmpc, RqType, ServiceType, WqType, XrcSrqc},
+        context::{Qpc, Rmpc, RqType, ServiceType, Wq, WqType, XrcSrqc},
         eqe::{EqeQpSrq, EventType},
         ids::{Cqn, Pdn, UserIndex},
         record::RCV_DBR,
@@ -38,11 +39,30 @@ const NO_USER_INDEX: u32 = 0xff_ffff;
 const XRC_GOOD: u8 = 0;
 const XRC_ERROR: u8 = 1;
 
-/// Which of the two kinds of object it is.
+/// Which kind of object it is.
 #[derive(Debug)]
-enum Context {
+pub(super) enum Context {
     Rmp(Rmpc),
     Xrc(XrcSrqc),
+    Xrq(Box<Xrq>),
+}
+
+/// The kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Rmp,
+    Xrc,
+    Xrq,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rmp => "RMP",
+            Self::Xrc => "XRC SRQ",
+            Self::Xrq => "XRQ",
+        }
+    }
 }
 
 /// A shared receive queue.
@@ -98,6 +118,7 @@ impl Srq {
         match &self.context {
             Context::Rmp(context) => context.wq().pd(),
             Context::Xrc(context) => context.pd(),
+            Context::Xrq(xrq) => xrq.context.wq().pd(),
         }
     }
 
@@ -109,8 +130,53 @@ impl Srq {
     fn xrc(&self) -> Option<&XrcSrqc> {
         match &self.context {
             Context::Xrc(context) => Some(context),
-            Context::Rmp(_) => None,
+            _ => None,
         }
+    }
+
+    pub(super) fn xrq(&self) -> Option<&Xrq> {
+        match &self.context {
+            Context::Xrq(xrq) => Some(xrq),
+            _ => None,
+        }
+    }
+
+    pub(super) fn xrq_mut(&mut self) -> Option<&mut Xrq> {
+        match &mut self.context {
+            Context::Xrq(xrq) => Some(xrq),
+            _ => None,
+        }
+    }
+
+    const fn kind(&self) -> Kind {
+        match self.context {
+            Context::Rmp(_) => Kind::Rmp,
+            Context::Xrc(_) => Kind::Xrc,
+            Context::Xrq(_) => Kind::Xrq,
+        }
+    }
+
+    pub(super) const fn is_in_error(&self) -> bool {
+        self.in_error
+    }
+
+    /// Its description with what has come of it.
+    pub(super) fn progress(&self, wq: Wq) -> Wq {
+        wq.with_lwm(self.limit).with_hw_counter(self.consumed as u32).with_sw_counter(self.posted as u32)
+    }
+
+    /// As a queue pair or DC target sees it whose receives complete by `cqn` and `user_index`. An XRQ has its own of both.
+    fn shared(&self, number: u32, cqn: Cqn, user_index: UserIndex) -> SharedQueue {
+        let (cqn, user_index, tag_matching) = match self.xrq() {
+            Some(xrq) => (xrq.context.cqn(), xrq.context.user_index(), xrq.matches_tags()),
+            None => (cqn, user_index, false),
+        };
+        // With CQEs of version 0 the queue's number stands where its user index would.
+        let user_index = match user_index.get() {
+            NO_USER_INDEX => UserIndex::new(number),
+            _ => user_index,
+        };
+        SharedQueue { number, pd: self.pd(), cqn, user_index, tag_matching }
     }
 }
 
@@ -170,7 +236,7 @@ impl Function {
         }
         srq.head = next;
         srq.consumed += 1;
-        self.record(Kind::RecvWqe, wqe, || format!("SRQ 0x{number:x}, index {index}"));
+        self.record(trace::Kind::RecvWqe, wqe, || format!("SRQ 0x{number:x}, index {index}"));
         self.check_srq_limit(number);
         SharedWqe::Taken { index, len_bytes }
     }
@@ -197,7 +263,7 @@ impl Function {
         }
     }
 
-    fn arm_srq(&mut self, number: u32, limit: u16) -> Result<(), Refusal> {
+    pub(super) fn arm_srq(&mut self, number: u32, limit: u16) -> Result<(), Refusal> {
         let srq = self.srqs.get_mut(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         if u32::from(limit) >= srq.n_wqes {
             return Err(Refusal::SRQ_LIMIT);
@@ -216,21 +282,19 @@ impl Function {
         {
             return None;
         }
-        let number = context.srqn_rmpn_xrqn();
-        let pd = self.srqs.get(number)?.pd();
-        Some(shared_queue(number, pd, context.cqn_rcv(), context.user_index()))
+        self.shared_queue(context.srqn_rmpn_xrqn(), context.cqn_rcv(), context.user_index())
     }
 
-    /// Protection domain of a shared receive queue's WQEs.
-    pub(super) fn srq_pd(&self, number: u32) -> Option<Pdn> {
-        self.srqs.get(number).map(Srq::pd)
+    /// The shared receive queue `number`, for receives that complete by `cqn` and `user_index`.
+    pub(super) fn shared_queue(&self, number: u32, cqn: Cqn, user_index: UserIndex) -> Option<SharedQueue> {
+        self.srqs.get(number).map(|srq| srq.shared(number, cqn, user_index))
     }
 
     /// The shared receive queue `number`, if it is of this XRC domain.
     pub(super) fn xrc_queue(&self, number: u32, xrcd: u32) -> Option<SharedQueue> {
-        let context = self.srqs.get(number)?.xrc()?;
-        (context.xrcd() == xrcd)
-            .then(|| shared_queue(number, context.pd(), context.cqn(), context.user_index()))
+        let srq = self.srqs.get(number)?;
+        let context = srq.xrc().filter(|context| context.xrcd() == xrcd)?;
+        Some(srq.shared(number, context.cqn(), context.user_index()))
     }
 
     pub(super) fn create_rmp(&mut self, input: &Input<'_>) -> Output {
@@ -246,7 +310,7 @@ impl Function {
         out(CreateRmpOut::new().with_rmpn(number))
     }
 
-    fn insert_srq(
+    pub(super) fn insert_srq(
         &mut self,
         context: Context,
         buffer: Buffer,
@@ -266,14 +330,13 @@ impl Function {
         let srq = self.srqs.get(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         let Context::Rmp(context) = &srq.context else { return Err(Refusal::NO_SUCH_OBJECT) };
         let state = if srq.in_error { WqState::Error } else { WqState::Ready };
-        let wq = context.wq().with_lwm(srq.limit);
-        let wq = wq.with_hw_counter(srq.consumed as u32).with_sw_counter(srq.posted as u32);
-        out(QueryRmpOut::new().with_rmp_context(context.with_state(state.to_wire()).with_wq(wq)))
+        let context = context.with_state(state.to_wire()).with_wq(srq.progress(context.wq()));
+        out(QueryRmpOut::new().with_rmp_context(context))
     }
 
     pub(super) fn modify_rmp(&mut self, input: &Input<'_>) -> Output {
         let input: ModifyRmpIn = input.get()?;
-        let srq = self.srqs.get(input.rmpn()).filter(|srq| srq.xrc().is_none());
+        let srq = self.srqs.get(input.rmpn()).filter(|srq| srq.kind() == Kind::Rmp);
         let state =
             if srq.ok_or(Refusal::NO_SUCH_OBJECT)?.in_error { WqState::Error } else { WqState::Ready };
         let from = WqState::from_wire(input.rmp_state());
@@ -288,19 +351,20 @@ impl Function {
 
     pub(super) fn destroy_rmp(&mut self, input: &Input<'_>) -> Output {
         let number = input.get::<DestroyRmpIn>()?.rmpn();
-        self.remove_srq(number, "RMP")?;
+        self.remove_srq(number, Kind::Rmp)?;
         done()
     }
 
-    fn remove_srq(&mut self, number: u32, what: &str) -> Result<Srq, Refusal> {
-        let srq = self.srqs.get(number).filter(|srq| srq.xrc().is_some() == (what != "RMP"));
+    /// Ends the queue, and returns what it was.
+    pub(super) fn remove_srq(&mut self, number: u32, kind: Kind) -> Result<Context, Refusal> {
+        let srq = self.srqs.get(number).filter(|srq| srq.kind() == kind);
         let n_users = srq.ok_or(Refusal::NO_SUCH_OBJECT)?.n_users;
         if n_users != 0 {
-            return Err(self.in_use(what, number, n_users));
+            return Err(self.in_use(kind.name(), number, n_users));
         }
         let srq = self.srqs.remove(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         self.pds.release(srq.pd().get());
-        Ok(srq)
+        Ok(srq.context)
     }
 
     pub(super) fn create_xrc_srq(&mut self, input: &Input<'_>) -> Output {
@@ -352,7 +416,7 @@ impl Function {
 
     pub(super) fn destroy_xrc_srq(&mut self, input: &Input<'_>) -> Output {
         let number = input.get::<DestroyXrcSrqIn>()?.xrc_srqn();
-        if let Context::Xrc(context) = self.remove_srq(number, "XRC SRQ")?.context {
+        if let Context::Xrc(context) = self.remove_srq(number, Kind::Xrc)? {
             self.xrcds.release(context.xrcd());
             if let Some(cq) = self.cqs.get_mut(context.cqn().get()) {
                 cq.n_users -= 1;
@@ -360,13 +424,4 @@ impl Function {
         }
         done()
     }
-}
-
-/// With CQEs of version 0 the queue's number stands where its user index would.
-pub(super) fn shared_queue(number: u32, pd: Pdn, cqn: Cqn, user_index: UserIndex) -> SharedQueue {
-    let user_index = match user_index.get() {
-        NO_USER_INDEX => UserIndex::new(number),
-        _ => user_index,
-    };
-    SharedQueue { number, pd, cqn, user_index }
 }

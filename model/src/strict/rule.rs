@@ -81,6 +81,10 @@ rules! {
         "rc qp.c:mlx5_wq_overflow; ib wr.c:mlx5r_wq_overflow";
     SharedListSound: "the list of a shared receive queue stays in the queue and comes to each WQE only after it was posted again",
         "rc srq.c:mlx5_post_srq_recv, mlx5_free_srq_wqe";
+    TagListSound: "an operation on a list of tags is one that is defined, and names entries of the list; those to fill are free",
+        "rc qp.c:set_tm_seg, mlx5_post_srq_ops; ucx rc_mlx5.inl";
+    TagCountWithin: "sw_cnt of a list of tags counts unexpected messages that came",
+        "rc Documentation/tag_matching.md; rc qp.c:set_tm_seg";
     ProducerForward: "a producer counter never runs backwards",
         "PRM dbrec; rc qp.c:post_send_db";
     RecordZeroAtStart: "a queue pair leaves RST with a doorbell record of zero; a DC initiator's send record may stay",

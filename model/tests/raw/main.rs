@@ -22,6 +22,7 @@ mod scatter_to_cqe;
 mod signatures;
 mod srq;
 mod umr;
+mod xrq;
 
 use mlx5_model::Rule;
 

@@ -38,7 +38,13 @@ pub(crate) fn world_with(change: impl FnOnce(&mut QpConfig)) -> World {
     let mut world = World::empty(&base);
     world.connect(&Setup { qp, ..base }, (0, 0), (1, 0));
     let node = &mut world.nodes[1];
-    let queue = SharedQueue { number: SRQN, pd: PD, cqn: Cqn::new(0x20), user_index: UserIndex::new(0x71) };
+    let queue = SharedQueue {
+        number: SRQN,
+        pd: PD,
+        cqn: Cqn::new(0x20),
+        user_index: UserIndex::new(0x71),
+        tag_matching: false,
+    };
     node.side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     for k in 0..2 {
         let shared = Some(SharedQueue { user_index: UserIndex::new(0x70 + k), ..queue });

@@ -13,6 +13,7 @@ mod retries;
 mod rules;
 mod scatter_to_cqe;
 mod shared;
+mod tag_matching;
 mod uc;
 mod world;
 mod wqe;

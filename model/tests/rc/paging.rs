@@ -138,7 +138,13 @@ fn a_receive_waits_and_the_sender_tries_again() {
 fn shared_receive_queues_are_named_in_place_of_the_queue_pair() {
     let setup = Setup::default();
     let mut world = World::pair(&setup);
-    let queue = SharedQueue { number: SRQN, pd: PD, cqn: Cqn::new(0x20), user_index: UserIndex::new(0) };
+    let queue = SharedQueue {
+        number: SRQN,
+        pd: PD,
+        cqn: Cqn::new(0x20),
+        user_index: UserIndex::new(0),
+        tag_matching: false,
+    };
     let node = &mut world.nodes[1];
     node.side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     let qp = node.qps.get_mut(&qpn(1, 0)).unwrap();
@@ -292,7 +298,13 @@ fn two_initiators_of_one_target() {
         world.connect(&Setup { qp: QpConfig { remote_qpn: Qpn::new(0), ..qp }, ..base }, (0, k), (1, k));
     }
     let node = &mut world.nodes[1];
-    let queue = SharedQueue { number: SRQN, pd: PD, cqn: Cqn::new(0x20), user_index: UserIndex::new(0x71) };
+    let queue = SharedQueue {
+        number: SRQN,
+        pd: PD,
+        cqn: Cqn::new(0x20),
+        user_index: UserIndex::new(0x71),
+        tag_matching: false,
+    };
     node.side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     let dctn = Qpn::new(0x4_0000);
     let config = QpConfig { qpn: dctn, shared: Some(queue), path: Path::default(), ..qp };

@@ -76,7 +76,13 @@ fn what_is_written_by_the_peer_is_never_in_the_cqe() {
 #[test]
 fn a_message_for_a_shared_queue_and_one_that_does_not_fit_its_wqe() {
     let mut with_srq = setup(0, 32);
-    let queue = SharedQueue { number: 9, pd: PD, cqn: Cqn::new(0x20), user_index: UserIndex::new(0x99) };
+    let queue = SharedQueue {
+        number: 9,
+        pd: PD,
+        cqn: Cqn::new(0x20),
+        user_index: UserIndex::new(0x99),
+        tag_matching: false,
+    };
     with_srq.qp.shared = Some(queue);
     let mut world = World::pair(&with_srq);
     world.nodes[1].side.srqs.insert(9, Srq { queue, xrcd: 0, wqes: [].into() });

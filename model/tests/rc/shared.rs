@@ -19,7 +19,13 @@ const SRQN: u32 = 0x30;
 fn world() -> World {
     let setup = Setup::default();
     let mut world = World::empty(&setup);
-    let queue = SharedQueue { number: SRQN, pd: PD, cqn: Cqn::new(0x20), user_index: UserIndex::new(0) };
+    let queue = SharedQueue {
+        number: SRQN,
+        pd: PD,
+        cqn: Cqn::new(0x20),
+        user_index: UserIndex::new(0),
+        tag_matching: false,
+    };
     world.nodes[1].side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     for k in 0..3 {
         world.connect(&setup, (0, k), (1, k));

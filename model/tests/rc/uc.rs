@@ -211,6 +211,7 @@ fn a_held_receive_is_flushed() {
         pd: super::world::PD,
         cqn: mlx5_direct::mlx5::ids::Cqn::new(0x20),
         user_index: mlx5_direct::mlx5::ids::UserIndex::new(0x77),
+        tag_matching: false,
     };
     let node = &mut world.nodes[1];
     node.side.srqs.insert(0x30, Srq { queue, xrcd: 0, wqes: VecDeque::new() });

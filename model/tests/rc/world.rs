@@ -2,13 +2,13 @@
 
 use mlx5_direct::{
     mlx5::ids::{Cqn, Pdn, Psn, Qpn, UserIndex},
-    wqe::{MkeyMask, SetPsvSeg},
+    wqe::{MkeyMask, SetPsvSeg, TmSeg},
 };
 use mlx5_model::{
     exec::{
         Counter, Cqe, DcTarget, Engine, Host, KeyFault, Need, PageFault, Path, QpConfig, QpEvent, QpState,
-        Right, Ring, RingFault, RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, UmrFault,
-        UmrRequest, Wake,
+        Right, Ring, RingFault, RoceKind, Rule, SharedQueue, SharedWqe, SourceAddress, Station, TagList,
+        TagMemory, TagOutcome, TakenTag, UmrFault, UmrRequest, Wake,
     },
     wire::{Address, Packet, Port, Wire},
 };
@@ -58,6 +58,8 @@ pub(crate) struct Side {
     pub(crate) rings: HashMap<(Qpn, bool), Vec<u8>>,
     pub(crate) receive_counters: HashMap<Qpn, u16>,
     pub(crate) srqs: HashMap<u32, Srq>,
+    /// Of shared receive queues that match tags.
+    pub(crate) tags: HashMap<u32, TagList>,
     pub(crate) cqes: Vec<(Cqn, Cqe, Wake)>,
     pub(crate) events: Vec<(Qpn, QpEvent)>,
     pub(crate) violations: Vec<(Rule, String)>,
@@ -138,6 +140,23 @@ impl Host for Side {
     }
     fn xrc_queue(&self, number: u32, xrcd: u32) -> Option<SharedQueue> {
         self.srqs.get(&number).filter(|srq| srq.xrcd == xrcd).map(|srq| srq.queue)
+    }
+    fn change_tags(
+        &mut self,
+        number: u32,
+        operation: &TmSeg,
+        memory: TagMemory,
+    ) -> Result<TagOutcome, (Rule, String)> {
+        self.tags.get_mut(&number).unwrap().apply(operation, memory)
+    }
+    fn take_tag(&mut self, number: u32, tag: u64) -> Option<TakenTag> {
+        self.tags.get_mut(&number).unwrap().take(tag)
+    }
+    fn release_tag(&mut self, number: u32, index: u16) {
+        self.tags.get_mut(&number).unwrap().release(index);
+    }
+    fn count_unexpected(&mut self, number: u32) {
+        self.tags.get_mut(&number).unwrap().count_unexpected();
     }
     fn check(&mut self, right: &Right, addr: u64, len: u64) -> Result<(), KeyFault> {
         self.allowed(right, addr, len).map(drop)
@@ -304,6 +323,7 @@ impl World {
                 rings: HashMap::new(),
                 receive_counters: HashMap::new(),
                 srqs: HashMap::new(),
+                tags: HashMap::new(),
                 cqes: Vec::new(),
                 events: Vec::new(),
                 violations: Vec::new(),

@@ -27,7 +27,7 @@ fn world() -> World {
     let node = &mut world.nodes[1];
     for (number, pd, xrcd) in [(0x30, PD, XRCD), (0x31, Pdn::new(8), XRCD), (0x32, PD, 6)] {
         let (cqn, user_index) = (Cqn::new(number), UserIndex::new(0x700 + number));
-        let queue = SharedQueue { number, pd, cqn, user_index };
+        let queue = SharedQueue { number, pd, cqn, user_index, tag_matching: false };
         node.side.srqs.insert(number, Srq { queue, xrcd, wqes: VecDeque::new() });
     }
     let target = node.qps.get_mut(&qpn(1, 0)).unwrap();

@@ -38,6 +38,7 @@ mod tir;
 mod umem;
 mod vport;
 mod vport_counter;
+mod xrq;
 
 pub use alloc::*;
 pub use cap_reg::*;
@@ -74,6 +75,7 @@ pub use tir::*;
 pub use umem::*;
 pub use vport::*;
 pub use vport_counter::*;
+pub use xrq::*;
 
 use super::layout::{Desc, Layout, layout, wire_enum};
 

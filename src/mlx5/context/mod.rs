@@ -16,6 +16,7 @@ pub mod srq;
 pub mod tir;
 pub mod vport;
 pub mod wq;
+pub mod xrqc;
 
 pub use ads::Ads;
 pub use cqc::{CqPeriodMode, CqState, CqStatus, Cqc, CqeSize, MiniCqeFormat};
@@ -33,3 +34,4 @@ pub use srq::XrcSrqc;
 pub use tir::{Rqtc, RxHashFieldSelect, Tirc, Tisc};
 pub use vport::{HcaVportContext, InlineMode, MacAddressLayout, NicVportContext, NicVportListType, Pkey};
 pub use wq::{Wq, WqType};
+pub use xrqc::{TagMatchingTopologyContext, XrqOffload, XrqState, XrqTopology, Xrqc};

@@ -1,5 +1,7 @@
 //! A CQE taken apart.
 
+mod tags;
+
 use super::json::hex;
 use crate::{
     facts,
@@ -8,7 +10,7 @@ use crate::{
 use mlx5_direct::{
     cqe::{
         CQE_BYTES, CompressedTitleCqe, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, EthernetCqe, MiniCqe,
-        MiniCqeRequester, OP_OWN_OFFSET, RequesterCqe, ResponderCqe, SigErrCqe,
+        MiniCqeRequester, OP_OWN_OFFSET, RequesterCqe, ResponderCqe, SigErrCqe, TmAppOp, TmCqe, TmListCqe,
     },
     mlx5::layout::{Desc, Layout},
     queue::{Completion, CqeCopy},
@@ -97,7 +99,7 @@ pub fn cqe(bytes: &[u8], is_raw: bool) -> Option<Cqe> {
     };
     let copy = CqeCopy(bytes[offset_bytes..].try_into().ok()?);
     let wc = Completion::of(&copy);
-    let desc = layout(wc.opcode(), is_raw);
+    let desc = layout(&copy.0, is_raw);
     let structure = Structure { title: "CQE".into(), offset_bytes, desc, bytes: copy.0.to_vec() };
     let mut corrections = Vec::new();
     let mut json = common(&copy.0, &wc);
@@ -135,7 +137,15 @@ pub fn cqe(bytes: &[u8], is_raw: bool) -> Option<Cqe> {
                 .push(format!("the first {len_bytes} bytes are data: fields that are shown there are none"));
         }
     }
-    Some(Cqe { bytes: copy.0, says: sentence(&wc), structure, json, corrections, error, failure })
+    Some(Cqe {
+        bytes: copy.0,
+        says: sentence(&copy.0, &wc, is_raw),
+        structure,
+        json,
+        corrections,
+        error,
+        failure,
+    })
 }
 
 /// Whether 128 bytes are the title of a compressed session and its first array, rather than one slot: then the title's place has
@@ -170,13 +180,15 @@ fn data(slot: &[u8], wc: &Completion<'_>) -> Option<Data> {
     Some(Data { len_bytes, bytes })
 }
 
-/// The layout of a CQE of `opcode`.
-fn layout(opcode: CqeOpcode, is_raw: bool) -> &'static Desc {
-    match opcode {
+/// The layout of a CQE.
+fn layout(bytes: &[u8; CQE_BYTES], is_raw: bool) -> &'static Desc {
+    match ErrorCqe::from_bytes(*bytes).opcode() {
         CqeOpcode::REQ => RequesterCqe::DESC,
         CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => ErrorCqe::DESC,
         CqeOpcode::SIG_ERR => SigErrCqe::DESC,
         _ if is_raw => EthernetCqe::DESC,
+        _ if tags::app_op(bytes).is_some_and(TmAppOp::is_list_operation) => TmListCqe::DESC,
+        _ if tags::app_op(bytes).is_some_and(TmAppOp::is_of_tag) => TmCqe::DESC,
         _ => ResponderCqe::DESC,
     }
 }
@@ -246,7 +258,10 @@ fn n_other_bytes(desc: &Desc, bytes: &[u8]) -> usize {
     (0..bytes.len()).filter(|&at| bytes[at] != 0 && !covered(at)).count()
 }
 
-fn sentence(wc: &Completion<'_>) -> String {
+fn sentence(bytes: &[u8; CQE_BYTES], wc: &Completion<'_>, is_raw: bool) -> String {
+    if let Some(says) = tags::sentence(bytes).filter(|_| !is_raw) {
+        return says;
+    }
     let (qpn, counter) = (wc.qpn(), wc.wqe_counter());
     let at = format!("at WQE 0x{counter:04x} of QP {qpn}");
     match wc.opcode() {
@@ -266,7 +281,7 @@ fn sentence(wc: &Completion<'_>) -> String {
         }
         CqeOpcode::RESIZE_CQ => "the last CQE of a buffer that was replaced".into(),
         CqeOpcode::SIG_ERR => "a signature did not fit its data".into(),
-        CqeOpcode::NO_PACKET => "tag matching, without a packet".into(),
+        CqeOpcode::NO_PACKET => "tag matching, without a packet, of a kind that is unknown".into(),
         CqeOpcode::INVALID => "no CQE: the device has not written this slot".into(),
         CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => {
             wc.error().map_or_else(String::new, |error| error.to_string())

@@ -233,22 +233,28 @@ fn waits(segments: &[Segment<'_>]) -> String {
 }
 
 fn tag_matching(segments: &[Segment<'_>]) -> String {
-    segments
-        .iter()
-        .find_map(|segment| match segment {
-            Segment::Tm(tm) if tm.op() == TmOp::APPEND => Some(format!(
-                "tag matching: tag 0x{:x} under mask 0x{:x} becomes entry {}",
-                tm.append_tag(),
-                tm.append_mask(),
-                tm.index()
-            )),
-            Segment::Tm(tm) if tm.op() == TmOp::REMOVE => {
-                Some(format!("tag matching: entry {} goes", tm.index()))
-            }
-            Segment::Tm(tm) => Some(format!("tag matching: {} unexpected messages were seen", tm.sw_cnt())),
-            _ => None,
-        })
-        .unwrap_or_else(|| "tag matching".into())
+    let tm = segments.iter().find_map(|segment| match segment {
+        Segment::Tm(tm) => Some(tm),
+        _ => None,
+    });
+    let Some(tm) = tm else { return "tag matching".into() };
+    let what = match tm.op() {
+        TmOp::APPEND => format!(
+            "adds tag 0x{:x} under mask 0x{:x}, and the next becomes entry {}",
+            tm.append_tag(),
+            tm.append_mask(),
+            tm.index()
+        ),
+        TmOp::REMOVE => format!("removes the tag in entry {}", tm.index()),
+        TmOp::NOP => "changes nothing".into(),
+        other => format!("operation {other}"),
+    };
+    let known = match tm.sw_cnt_valid() {
+        true => format!(", {} unexpected messages are known", tm.sw_cnt()),
+        false => String::new(),
+    };
+    let told = if tm.cqe_req() { ", with a CQE of the list" } else { "" };
+    format!("tag matching: {what}{known}{told}")
 }
 
 /// Whom a request is for, if it says so.
