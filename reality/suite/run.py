@@ -22,7 +22,7 @@ SECONDS_A_CASE = 60
 def cases():
     """All cases, in the order of their names."""
     sys.path[:0] = [HERE, os.path.join(HERE, "tests")]
-    sys.argv[1:] = ["--dev", "mlx5_0", "--port", "1", "--gid", "1", *sys.argv[1:]]
+    sys.argv[1:] = ["--dev", "mlx5_0", "--port", "1", "--gid", os.environ["gid"], *sys.argv[1:]]
     from args_parser import parser
 
     parser.parse_args()
