@@ -2,19 +2,18 @@
 
 use super::{
     operations::fill,
-    world::{BASE, KEY, OTHER_PD, PD, Setup, Srq, World, qpn},
+    world::{BASE, KEY, OTHER_PD, Setup, World, qpn},
     wqe::Wr,
 };
 use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome},
-    mlx5::ids::{Cqn, Psn, Qpn, UserIndex},
+    mlx5::ids::{Psn, Qpn, UserIndex},
     wqe::{DcAvSeg, SendOpcode},
 };
 use mlx5_model::{
     exec::{DcStreams, DcTarget, Path, QpConfig, QpState, RoceKind, Rule, Service, SharedQueue},
     wire::{Fate, Opcode, Packet, Port, Transport},
 };
-use std::collections::VecDeque;
 
 const SRQN: u32 = 0x30;
 const ACCESS_KEY: u64 = 0x1122_3344_5566_7788;
@@ -37,15 +36,8 @@ pub(crate) fn world_with(change: impl FnOnce(&mut QpConfig)) -> World {
     change(&mut qp);
     let mut world = World::empty(&base);
     world.connect(&Setup { qp, ..base }, (0, 0), (1, 0));
+    let queue = world.add_srq(SRQN, 0x71);
     let node = &mut world.nodes[1];
-    let queue = SharedQueue {
-        number: SRQN,
-        pd: PD,
-        cqn: Cqn::new(0x20),
-        user_index: UserIndex::new(0x71),
-        tag_matching: false,
-    };
-    node.side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     for k in 0..2 {
         let shared = Some(SharedQueue { user_index: UserIndex::new(0x70 + k), ..queue });
         // Only its own side of the path: whom to answer, a target learns from each packet.

@@ -3,21 +3,15 @@
 
 use super::{
     operations::fill,
-    world::{BASE, KEY, PAGE_BYTES, PD, Setup, Srq, World, qpn},
+    world::{BASE, KEY, PAGE_BYTES, Setup, World, qpn},
     wqe::Wr,
 };
 use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome},
-    mlx5::{
-        eqe::PageFaultType,
-        ids::{Cqn, Qpn, UserIndex},
-    },
+    mlx5::{eqe::PageFaultType, ids::Qpn},
     wqe::{AvSeg, DcAvSeg, SendOpcode},
 };
-use mlx5_model::exec::{
-    Counter, DcTarget, FaultedMemory, PageFault, Path, QpConfig, QpState, Ring, Service, SharedQueue,
-};
-use std::collections::VecDeque;
+use mlx5_model::exec::{Counter, DcTarget, FaultedMemory, PageFault, Path, QpConfig, QpState, Ring, Service};
 
 /// How long a driver takes for a page.
 const DRIVER_NS: u64 = 300_000;
@@ -138,15 +132,8 @@ fn a_receive_waits_and_the_sender_tries_again() {
 fn shared_receive_queues_are_named_in_place_of_the_queue_pair() {
     let setup = Setup::default();
     let mut world = World::pair(&setup);
-    let queue = SharedQueue {
-        number: SRQN,
-        pd: PD,
-        cqn: Cqn::new(0x20),
-        user_index: UserIndex::new(0),
-        tag_matching: false,
-    };
+    let queue = world.add_srq(SRQN, 0);
     let node = &mut world.nodes[1];
-    node.side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     let qp = node.qps.get_mut(&qpn(1, 0)).unwrap();
     let config = QpConfig { shared: Some(queue), n_receive_wqes: 0, ..*qp.config() };
     qp.set_state(&mut node.side, QpState::Rts, config);
@@ -297,15 +284,8 @@ fn two_initiators_of_one_target() {
     for k in 0..2 {
         world.connect(&Setup { qp: QpConfig { remote_qpn: Qpn::new(0), ..qp }, ..base }, (0, k), (1, k));
     }
+    let queue = world.add_srq(SRQN, 0x71);
     let node = &mut world.nodes[1];
-    let queue = SharedQueue {
-        number: SRQN,
-        pd: PD,
-        cqn: Cqn::new(0x20),
-        user_index: UserIndex::new(0x71),
-        tag_matching: false,
-    };
-    node.side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     let dctn = Qpn::new(0x4_0000);
     let config = QpConfig { qpn: dctn, shared: Some(queue), path: Path::default(), ..qp };
     node.dcts.insert(dctn, DcTarget::new(config, 7));

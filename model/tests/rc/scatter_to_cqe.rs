@@ -3,15 +3,14 @@
 use super::{
     dc,
     operations::fill,
-    world::{PD, Setup, Srq, World},
+    world::{Setup, World},
     wqe::Wr,
 };
 use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome},
-    mlx5::ids::{Cqn, UserIndex},
     wqe::{CompletionMode, SendOpcode},
 };
-use mlx5_model::exec::{Cqe, QpConfig, Service, SharedQueue};
+use mlx5_model::exec::{Cqe, QpConfig, Service};
 
 const DATA_32: u8 = 1 << 2;
 const DATA_64: u8 = 2 << 2;
@@ -76,16 +75,9 @@ fn what_is_written_by_the_peer_is_never_in_the_cqe() {
 #[test]
 fn a_message_for_a_shared_queue_and_one_that_does_not_fit_its_wqe() {
     let mut with_srq = setup(0, 32);
-    let queue = SharedQueue {
-        number: 9,
-        pd: PD,
-        cqn: Cqn::new(0x20),
-        user_index: UserIndex::new(0x99),
-        tag_matching: false,
-    };
-    with_srq.qp.shared = Some(queue);
-    let mut world = World::pair(&with_srq);
-    world.nodes[1].side.srqs.insert(9, Srq { queue, xrcd: 0, wqes: [].into() });
+    let mut world = World::empty(&with_srq);
+    with_srq.qp.shared = Some(world.add_srq(9, 0x99));
+    world.connect(&with_srq, (0, 0), (1, 0));
     let sent = fill(&mut world, 0, 0, 20);
     world.post_srq(1, 9, 3, 0x8000, 64);
     world.post(0, &Wr::new(SendOpcode::SEND_IMM).imm(7).local(0, 20));

@@ -2,16 +2,14 @@
 
 use super::{
     operations::fill,
-    world::{PD, Setup, Srq, World, qpn},
+    world::{Setup, World, qpn},
     wqe::Wr,
 };
 use mlx5_direct::{
     cqe::{CqeOpcode, CqeSyndrome},
-    mlx5::ids::{Cqn, UserIndex},
     wqe::SendOpcode,
 };
 use mlx5_model::exec::{QpConfig, QpEvent, QpState, SharedQueue};
-use std::collections::VecDeque;
 
 const SRQN: u32 = 0x30;
 
@@ -19,14 +17,7 @@ const SRQN: u32 = 0x30;
 fn world() -> World {
     let setup = Setup::default();
     let mut world = World::empty(&setup);
-    let queue = SharedQueue {
-        number: SRQN,
-        pd: PD,
-        cqn: Cqn::new(0x20),
-        user_index: UserIndex::new(0),
-        tag_matching: false,
-    };
-    world.nodes[1].side.srqs.insert(SRQN, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
+    let queue = world.add_srq(SRQN, 0);
     for k in 0..3 {
         world.connect(&setup, (0, k), (1, k));
         let node = &mut world.nodes[1];

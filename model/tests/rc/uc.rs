@@ -2,7 +2,7 @@
 
 use super::{
     operations::fill,
-    world::{KEY, READ_ONLY, Setup, Srq, World, qpn},
+    world::{KEY, READ_ONLY, Setup, World, qpn},
     wqe::Wr,
 };
 use mlx5_direct::{
@@ -10,10 +10,9 @@ use mlx5_direct::{
     wqe::{CompletionMode, SendOpcode},
 };
 use mlx5_model::{
-    exec::{QpConfig, QpEvent, QpState, Rule, Service, SharedQueue},
+    exec::{QpConfig, QpEvent, QpState, Rule, Service},
     wire::{Fate, Packet, Transport},
 };
-use std::collections::VecDeque;
 
 fn setup() -> Setup {
     let base = Setup::default();
@@ -206,15 +205,8 @@ fn uc_has_no_reads_and_no_invalidation() {
 #[test]
 fn a_held_receive_is_flushed() {
     let mut world = World::pair(&setup());
-    let queue = SharedQueue {
-        number: 0x30,
-        pd: super::world::PD,
-        cqn: mlx5_direct::mlx5::ids::Cqn::new(0x20),
-        user_index: mlx5_direct::mlx5::ids::UserIndex::new(0x77),
-        tag_matching: false,
-    };
+    let queue = world.add_srq(0x30, 0x77);
     let node = &mut world.nodes[1];
-    node.side.srqs.insert(0x30, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
     let qp = node.qps.get_mut(&qpn(1, 0)).unwrap();
     let config = QpConfig { shared: Some(queue), n_receive_wqes: 0, ..*qp.config() };
     qp.set_state(&mut node.side, QpState::Rts, config);

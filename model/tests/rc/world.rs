@@ -391,6 +391,14 @@ impl World {
         }
     }
 
+    /// Adds a shared receive queue at node 1, which is empty and completes as its QPs' own would.
+    pub(crate) fn add_srq(&mut self, number: u32, user_index: u32) -> SharedQueue {
+        let (cqn, user_index) = (Cqn::new(0x20), UserIndex::new(user_index));
+        let queue = SharedQueue { number, pd: PD, cqn, user_index, tag_matching: false };
+        self.nodes[1].side.srqs.insert(number, Srq { queue, xrcd: 0, wqes: VecDeque::new() });
+        queue
+    }
+
     /// One turn of both nodes. Returns whether anything happened.
     pub(crate) fn turn(&mut self) -> bool {
         let mut busy = false;
