@@ -43,10 +43,11 @@ pub fn card(config: ModelConfig) -> Result<Model, String> {
 /// # Errors
 /// The trace or the capture is not complete, and why.
 pub fn report<'a>(model: &Model, functions: impl Iterator<Item = &'a ModelFunction>) -> Result<(), String> {
-    let (mut n_blue_flames, mut n_sessions) = (0, 0);
+    let (mut n_blue_flames, mut n_sessions, mut n_tagged) = (0, 0, 0);
     for function in functions {
         n_blue_flames += function.n_blue_flames();
         n_sessions += function.n_sessions();
+        n_tagged += function.n_tagged();
     }
     let violations = model.violations();
     for violation in &violations {
@@ -55,6 +56,9 @@ pub fn report<'a>(model: &Model, functions: impl Iterator<Item = &'a ModelFuncti
     eprintln!("model: {n_blue_flames} WQEs by BlueFlame");
     if n_sessions != 0 {
         eprintln!("model: {n_sessions} sessions of compressed CQEs");
+    }
+    if n_tagged != 0 {
+        eprintln!("model: {n_tagged} messages by tag");
     }
     eprintln!("model: {} violations", violations.len());
     model.trace().finish().map_err(|error| format!("the trace is not complete: {error}"))

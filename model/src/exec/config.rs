@@ -186,6 +186,8 @@ pub struct QpConfig {
     pub drain_sigerr: bool,
     /// `qpc_ext.mmo`: it may copy memory.
     pub mmo: bool,
+    /// The port is InfiniBand's: an address vector without a GRH may be of 16 bytes.
+    pub compact_av: bool,
     /// `offload_type` and its XRQ's `offload`: the device reads the data of a rendezvous by this queue pair.
     pub rendezvous: bool,
 }
@@ -228,6 +230,7 @@ impl Default for QpConfig {
             remote_atomic: false,
             drain_sigerr: false,
             mmo: false,
+            compact_av: false,
             rendezvous: false,
         }
     }

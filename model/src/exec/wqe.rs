@@ -10,8 +10,8 @@ use super::{
 use mlx5_direct::{
     mlx5::layout::Layout,
     wqe::{
-        AvSeg, CompletionMode, CtrlSeg, DataSeg, DcAvSeg, FenceMode, InlineSeg, RaddrSeg, SEGMENT_BYTES,
-        SendOpcode, WQEBB_BYTES, XrcSeg,
+        AvBaseSeg, AvSeg, CompletionMode, CtrlSeg, DataSeg, DcAvSeg, FenceMode, InlineSeg, RaddrSeg,
+        SEGMENT_BYTES, SendOpcode, WQEBB_BYTES, XrcSeg,
     },
 };
 
@@ -145,8 +145,7 @@ impl SendWqe {
             return Ok(());
         }
         if matches!(service, Service::Datagram | Service::Dynamic) {
-            self.read_av(bytes, at, service)?;
-            at += size_of::<AvSeg>();
+            at += self.read_av(bytes, at, config)?;
         }
         if service == Service::Extended {
             let segment = need(bytes, at, "XRC")?;
@@ -179,18 +178,25 @@ impl SendWqe {
         Ok(())
     }
 
-    /// The address vector, of which a DC initiator's differs in its key. UCX leaves what is reserved in it as the ring had it.
-    fn read_av(&mut self, bytes: &[u8], at: usize, service: Service) -> Result<(), Broken> {
-        let segment: [u8; size_of::<AvSeg>()] = need(bytes, at, "address vector")?;
-        if service == Service::Dynamic {
-            self.dc_access_key = DcAvSeg::from_bytes(segment).dc_key();
-        }
-        let av = AvSeg::from_bytes(segment);
-        if !av.ext() {
+    /// Reads the address vector, of which a DC initiator's differs in its key, and says how long it is. UCX leaves what is reserved in
+    /// it as the ring had it.
+    fn read_av(&mut self, bytes: &[u8], at: usize, config: &QpConfig) -> Result<usize, Broken> {
+        let base: [u8; size_of::<AvBaseSeg>()] = need(bytes, at, "address vector")?;
+        let is_compact = !AvBaseSeg::from_bytes(base).ext();
+        if is_compact && !config.compact_av {
             return Err((Rule::AddressVector, "it is not of the form of 48 bytes (ext)".into()));
         }
-        self.av = Some(av);
-        Ok(())
+        let mut segment = [0; size_of::<AvSeg>()];
+        if is_compact {
+            segment[..base.len()].copy_from_slice(&base);
+        } else {
+            segment = need(bytes, at, "address vector")?;
+        }
+        if config.service == Service::Dynamic {
+            self.dc_access_key = DcAvSeg::from_bytes(segment).dc_key();
+        }
+        self.av = Some(AvSeg::from_bytes(segment));
+        Ok(if is_compact { base.len() } else { segment.len() })
     }
 
     fn check_ctrl(&self, ctrl: &CtrlSeg, config: &QpConfig) -> Result<(), Broken> {

@@ -174,6 +174,8 @@ pub(crate) struct Function {
     pub(crate) n_blue_flames: u64,
     /// Sessions of compressed CQEs that were written.
     pub(crate) n_sessions: u64,
+    /// Messages that took a tag.
+    pub(crate) n_tagged: u64,
 }
 
 impl Function {
@@ -250,6 +252,7 @@ impl Function {
             watching_init_segment: false,
             n_blue_flames: 0,
             n_sessions: 0,
+            n_tagged: 0,
         };
         function.forget();
         Ok(function)

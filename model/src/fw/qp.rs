@@ -155,6 +155,7 @@ impl Qp {
             remote_atomic: context.rae(),
             drain_sigerr: context.drain_sigerr(),
             mmo: self.mmo,
+            compact_av: false,
             rendezvous: false,
         }
     }

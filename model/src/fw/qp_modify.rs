@@ -8,6 +8,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
+    config::LinkType,
     exec::{QpConfig, QpState},
     strict::{Rule, Violation},
 };
@@ -413,7 +414,8 @@ impl Function {
         let config = qp.config(Qpn::new(number));
         // A context may ask for longer packets than the port carries.
         let mtu_bytes = config.mtu_bytes.min(self.config.mtu_bytes.into());
-        let config = QpConfig { shared, mtu_bytes, rendezvous, ..config };
+        let compact_av = self.config.link == LinkType::InfiniBand;
+        let config = QpConfig { shared, mtu_bytes, rendezvous, compact_av, ..config };
         self.with_engine(number, |engine, host| engine.set_state(host, to, config));
         self.ready.insert(number);
     }

@@ -144,7 +144,9 @@ impl Function {
     }
 
     pub(super) fn take_tag(&mut self, number: u32, tag: u64) -> Option<TakenTag> {
-        self.tags(number)?.take(tag)
+        let taken = self.tags(number)?.take(tag)?;
+        self.n_tagged += 1;
+        Some(taken)
     }
 
     pub(super) fn release_tag(&mut self, number: u32, index: u16) {

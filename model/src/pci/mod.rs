@@ -200,6 +200,11 @@ impl ModelFunction {
         self.card().with_function(self.index, |function| function.n_sessions).unwrap_or_default()
     }
 
+    /// Messages that took a tag of an XRQ's list since the card was made.
+    pub fn n_tagged(&self) -> u64 {
+        self.card().with_function(self.index, |function| function.n_tagged).unwrap_or_default()
+    }
+
     /// Raises an MSI-X vector as the function itself does.
     pub fn raise_irq(&self, vector: u16) {
         self.card().with_function(self.index, |function| function.irqs.raise(vector));

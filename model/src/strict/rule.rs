@@ -103,7 +103,7 @@ rules! {
         "PRM qpc.log_msg_max, log_max_msg";
     ReadsAllowed: "READs and atomics are posted only where log_sra_max allows one",
         "PRM qpc.log_sra_max; IBTA max_rd_atomic";
-    AddressVector: "the address vector of a datagram has all of its 48 bytes, and on Ethernet the peer's MAC",
+    AddressVector: "the address vector of a datagram has all of its 48 bytes, or on InfiniBand without a GRH 16, and on Ethernet the peer's MAC",
         "PRM av.dqpn_dct (ext), rmac; rc verbs.c:mlx5_create_ah";
     SourceAddressSet: "a QP's src_addr_index names a RoCE address that was set",
         "PRM ads.src_addr_index, SET_ROCE_ADDRESS";

@@ -1,6 +1,7 @@
 //! The model driven without the driver: commands, contexts, WQEs and doorbells built by hand.
 
 mod commands;
+mod compact_address;
 mod completions;
 mod compression;
 mod copies;

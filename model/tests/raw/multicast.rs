@@ -7,11 +7,18 @@ use crate::{
 use mlx5_model::{Rule, fw::Refusal};
 
 const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 230, 0, 0, 1];
-const QKEY: u32 = 0x1234;
+pub(crate) const QKEY: u32 = 0x1234;
 const LOG: u32 = 4;
 
 /// A UD QP with one receive posted: 64 bytes at the address that is returned.
-fn datagram_qp(rig: &mut Rig, pd: u32, uar: u32, cq: &Cq, key: u32, deaf_to_itself: u32) -> (Qp, u64) {
+pub(crate) fn datagram_qp(
+    rig: &mut Rig,
+    pd: u32,
+    uar: u32,
+    cq: &Cq,
+    key: u32,
+    deaf_to_itself: u32,
+) -> (Qp, u64) {
     let (rq_bytes, record, buffer) = (16 << LOG, rig.alloc(8, 0), rig.alloc(64, 0xee));
     let memory = rig.alloc(rq_bytes + (64 << LOG), 0);
     let input = Raw::cmd(0x500, 272)
@@ -41,7 +48,11 @@ fn member(opcode: u16, qpn: u32, gid: [u8; 16]) -> Raw {
 
 /// A card with UAR page, protection domain, CQ and a key to all of memory.
 fn ready() -> (Rig, u32, u32, Cq, u32) {
-    let mut rig = Rig::new("drive=step");
+    ready_on("")
+}
+
+pub(crate) fn ready_on(options: &str) -> (Rig, u32, u32, Cq, u32) {
+    let mut rig = Rig::new(&format!("drive=step{options}"));
     rig.bring_up();
     let (uar, pd) = (rig.alloc_uar(), rig.alloc_pd());
     let (eqn, _) = rig.create_eq(uar, 6, 0, 0);
