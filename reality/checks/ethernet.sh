@@ -2,6 +2,7 @@
 
 # The shell prefers busybox's own, which knows no namespaces.
 ip() { /bin/ip "$@"; }
+tc() { /bin/tc "$@"; }
 near=$(netdev)
 far() { ip netns exec far "$@"; }
 far_netdev() { far ls /sys/class/net | grep -v lo | head -n 1; }
@@ -127,6 +128,16 @@ n_compressed() {
 }
 compressed() { compress on && n_compressed && [ "$(counted a rx_cqe_compress_pkts)" -ge 200 ] && [ "$(counted b rx_cqe_compress_pkts)" -ge 200 ]; }
 whole() { compress off && n_compressed && [ "$(counted a rx_cqe_compress_pkts)" = 0 ] && [ "$(counted b rx_cqe_compress_pkts)" = 0 ]; }
+# Classes of traffic that the card schedules: a tree of elements, whose leaf has a send queue of its own.
+classes() {
+    modprobe sch_htb && ethtool -K "$near" hw-tc-offload on &&
+        tc qdisc replace dev "$near" root handle 1: htb default 10 offload &&
+        tc class add dev "$near" parent 1: classid 1:1 htb rate 1Gbit ceil 2Gbit &&
+        tc class add dev "$near" parent 1:1 classid 1:10 htb rate 500Mbit ceil 1Gbit &&
+        tc class change dev "$near" parent 1:1 classid 1:10 htb rate 700Mbit ceil 1Gbit && transfer 2 || return 1
+    tc -s class show dev "$near" | tee /tmp/classes
+    grep -A 1 'htb 1:10 ' /tmp/classes | grep 'Sent [1-9]' && tc qdisc del dev "$near" root && ethtool -K "$near" hw-tc-offload off
+}
 # A cable without a memory. The driver says so in the log; to ethtool it gives no bytes and no error.
 no_module() { ethtool -m "$near"; dmesg | grep -E '(mcia|module_eeprom).*failed'; }
 
@@ -157,6 +168,8 @@ check "link down, link up" downs_counted
 check "TCP after that" transfer 2
 check "TCP, CQEs compressed at both ends" compressed
 check "TCP, CQEs whole again" whole
+check "TCP by a class that the card schedules" classes
+check "TCP by none after that" transfer 1
 check "ethtool: speed, duplex, connector" tells 'Speed: 100000Mb/s' "$near"
 check "ethtool -i" tells 'driver: mlx5_core' -i "$near"
 for option in -c -g -k -l -n -x -T -P; do

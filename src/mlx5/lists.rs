@@ -100,12 +100,15 @@ pub fn layouts() -> &'static [&'static Desc] {
         CreateRmpIn CreateRmpOut QueryRmpIn QueryRmpOut DestroyRmpIn DestroyRmpOut CreateXrcSrqIn
         CreateXrcSrqOut QueryXrcSrqIn QueryXrcSrqOut DestroyXrcSrqIn DestroyXrcSrqOut ArmXrcSrqIn
         ArmXrcSrqOut ModifyRmpIn ModifyRmpOut RmpBitmask
+        SchedulingContext TsarElement SchedElem CreateSchedulingElementIn CreateSchedulingElementOut
+        QuerySchedulingElementIn QuerySchedulingElementOut ModifySchedulingElementIn ModifySchedulingElementOut
+        DestroySchedulingElementIn DestroySchedulingElementOut
         CreateXrqIn CreateXrqOut QueryXrqIn QueryXrqOut DestroyXrqIn DestroyXrqOut ArmXrqIn ArmXrqOut ArmRqIn ArmRqOut
         AllocMemicIn AllocMemicOut DeallocMemicIn DeallocMemicOut ModifyMemicIn ModifyMemicOut
         CreatePsvIn CreatePsvOut DestroyPsvIn DestroyPsvOut
         PageFaultResumeIn PageFaultResumeOut
         SetPpRateLimitContext SetPpRateLimitIn SetPpRateLimitOut
-        CreateGeneralObjectIn CreateGeneralObjectOut DestroyGeneralObjectIn DestroyGeneralObjectOut
+        CreateGeneralObjectIn CreateGeneralObjectOut ModifyGeneralObjectIn ModifyGeneralObjectOut DestroyGeneralObjectIn DestroyGeneralObjectOut
         AvQpMapping UdAv
         AttachToMcgIn AttachToMcgOut DetachFromMcgIn DetachFromMcgOut
         MadIfcIn MadIfcOut
@@ -130,7 +133,7 @@ pub fn enums() -> &'static [EnumTable] {
         DeliveryStatus
         TeardownProfile
         CmdStatus
-        CmdOpcode GeneralObjectType
+        CmdOpcode GeneralObjectType SchedulingHierarchy SchedulingElementType TsarType
         QueryPagesOpMod ManagePagesOpMod
         AccessRegOpMod RegisterId PaosStatus PpcntGroup
         VportState VportAdminState
@@ -158,7 +161,8 @@ pub fn commands() -> &'static [CommandDesc] {
         DeallocTransportDomainIn AllocXrcdIn DeallocXrcdIn
         QueryHcaCapIn SetHcaCapIn
         CreateCqIn QueryCqIn ModifyCqIn DestroyCqIn
-        CreateGeneralObjectIn DestroyGeneralObjectIn
+        CreateGeneralObjectIn ModifyGeneralObjectIn DestroyGeneralObjectIn
+        CreateSchedulingElementIn QuerySchedulingElementIn ModifySchedulingElementIn DestroySchedulingElementIn
         CreateDctIn DrainDctIn DestroyDctIn QueryDctIn ArmDctIn
         CreateEqIn QueryEqIn DestroyEqIn
         EnableHcaIn DisableHcaIn InitHcaIn TeardownHcaIn SetDriverVersionIn QueryAdapterIn NopIn

@@ -11,6 +11,7 @@ const STRIDING: &str = "of striding receive queues, which RC does not use";
 const ETHERNET: &str = "of raw Ethernet and IPoIB, which RC does not use";
 const NO_MESSAGE: &str = "of a message: an operation on the list of tags has none";
 const WORD_NAMED: &str = "the tables name the word, and in it the part; here is both in one name";
+const INPUT_WORDS: &str = "the tables have the words of an input here, where every output has its status";
 const OTHER_FAULT: &str = "belongs to the other kind of page fault, which has a structure of its own";
 
 /// Structures of another size than in the tables: (table name, reason).
@@ -41,6 +42,8 @@ pub(crate) const FIELDS: &[(&str, &str, &str)] = &[
     ("wqe_ctrl_seg", "imm", "the tables call it imm_general_id, for its other uses"),
     ("rvh", "len_bytes", "the tables call it len, without the unit"),
     ("cqe64_requester", "qpn", QP_AND_SQ),
+    ("query_scheduling_element_out", "status", INPUT_WORDS),
+    ("query_scheduling_element_out", "syndrome", INPUT_WORDS),
     ("mtt_entry", "ptag", "the tables name the whole qword; its two lowest bits are permissions"),
     ("cqe64_eth_rx", "lro_tcppsh", WORD_NAMED),
     ("cqe64_eth_rx", "rss_hash_l4", WORD_NAMED),
@@ -55,6 +58,7 @@ pub(crate) const FIELDS: &[(&str, &str, &str)] = &[
 /// Fields of the tables that are not declared: (table name, field, reason).
 pub(crate) const OMITTED: &[(&str, &str, &str)] = &[
     ("cqc", "c_eqn_or_apu_element", SAME_BITS),
+    ("query_scheduling_element_out", "opcode", INPUT_WORDS),
     ("eqe_page_fault", "rdma_r_key", OTHER_FAULT),
     ("eqe_page_fault", "rdma_va", OTHER_FAULT),
     ("av_ext_seg", "dc_key", "of the DC transport, where UD has its Q_Key"),

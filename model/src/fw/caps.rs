@@ -6,6 +6,7 @@ use super::{
     dispatch::{Input, Output, done},
     general_object, memic, page_fault, rate,
     refusal::Refusal,
+    scheduling,
     signature::BSF_BYTES,
     xrq,
 };
@@ -304,7 +305,7 @@ impl Capabilities {
             (CapType::GENERAL_2, bytes(&general_2())),
             (CapType::ODP, bytes(&page_fault::capabilities())),
             (CapType::DEV_MEM, bytes(&memic::capabilities())),
-            (CapType::QOS, bytes(&rate::capabilities())),
+            (CapType::QOS, bytes(&scheduling::capabilities(rate::capabilities()))),
             (CapType::ROCE, bytes(&roce())),
             (CapType::ATOMIC, bytes(&atomic())),
             (CapType::ETHERNET_OFFLOADS, bytes(&ethernet())),

@@ -9,6 +9,7 @@ use super::{
 };
 use mlx5_direct::mlx5::cmd::{
     AvQpMapping, CreateGeneralObjectIn, CreateGeneralObjectOut, DestroyGeneralObjectIn, GeneralObjectType,
+    ModifyGeneralObjectIn,
 };
 use zerocopy::FromBytes;
 
@@ -20,8 +21,9 @@ pub(super) const LOG_MAX_RESERVATIONS: u8 = 10;
 const FIRST_RESERVED_QPN: u32 = FIRST_DCTN * 2;
 
 /// Types of general objects, as a set of bits.
-pub(super) const TYPES: u64 =
-    1 << GeneralObjectType::RESERVED_QPN.0 | 1 << GeneralObjectType::AV_QP_MAPPING.0;
+pub(super) const TYPES: u64 = 1 << GeneralObjectType::SCHEDULING_ELEMENT.0
+    | 1 << GeneralObjectType::RESERVED_QPN.0
+    | 1 << GeneralObjectType::AV_QP_MAPPING.0;
 
 /// A run of reserved numbers.
 #[derive(Debug)]
@@ -52,9 +54,19 @@ impl Function {
                 }
                 self.paced_addresses.insert(PacedAddress)?
             }
+            GeneralObjectType::SCHEDULING_ELEMENT => self.create_element_object(contents)?,
             _ => return Err(Refusal::OBJECT_TYPE),
         };
         out(CreateGeneralObjectOut::new().with_obj_id(id))
+    }
+
+    pub(super) fn modify_general_object(&mut self, input: &Input<'_>) -> Output {
+        let (head, contents) = input.get_with_list::<ModifyGeneralObjectIn>()?;
+        if head.obj_type() != GeneralObjectType::SCHEDULING_ELEMENT {
+            return Err(Refusal::OBJECT_TYPE);
+        }
+        self.modify_element_object(head.obj_id(), contents)?;
+        done()
     }
 
     pub(super) fn destroy_general_object(&mut self, input: &Input<'_>) -> Output {
@@ -67,6 +79,10 @@ impl Function {
                 run.and_then(|at| self.reserved_qpns.remove(at >> LOG_RESERVED_QPNS)).is_some()
             }
             GeneralObjectType::AV_QP_MAPPING => self.paced_addresses.remove(id).is_some(),
+            GeneralObjectType::SCHEDULING_ELEMENT => {
+                self.remove_element(id)?;
+                true
+            }
             _ => return Err(Refusal::OBJECT_TYPE),
         };
         if was_there { done() } else { Err(Refusal::NO_SUCH_OBJECT) }

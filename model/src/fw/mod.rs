@@ -45,6 +45,7 @@ mod reg;
 mod roce;
 mod rq;
 mod scatter_to_cqe;
+mod scheduling;
 mod signature;
 mod sq;
 mod sq_frame;
@@ -150,6 +151,7 @@ pub(crate) struct Function {
     n_dc_sessions: u32,
     reserved_qpns: Table<general_object::Reservation>,
     paced_addresses: Table<general_object::PacedAddress>,
+    elements: Table<scheduling::Element>,
     sqs: Table<sq::Sq>,
     rqs: Table<rq::Rq>,
     srqs: Table<srq::Srq>,
@@ -235,6 +237,7 @@ impl Function {
             n_dc_sessions: 0,
             reserved_qpns: Table::new(0, 1 << general_object::LOG_MAX_RESERVATIONS),
             paced_addresses: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
+            elements: Table::new(1, 1 << scheduling::LOG_MAX_ELEMENTS),
             sqs: Table::new(sq::FIRST_SQN, 1 << caps::LOG_MAX_OBJECTS),
             rqs: Table::new(rq::FIRST_RQN, 1 << caps::LOG_MAX_OBJECTS),
             srqs: Table::new(1, 1 << caps::LOG_MAX_OBJECTS),
@@ -289,6 +292,7 @@ impl Function {
         self.page_faults.clear();
         self.reserved_qpns.clear();
         self.paced_addresses.clear();
+        self.elements.clear();
         self.srqs.clear();
         self.cqs.clear();
         self.eqs.clear();

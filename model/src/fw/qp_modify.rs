@@ -43,6 +43,7 @@ mod opt {
 /// Bits of `opt_param_mask_95_32`.
 mod opt_95_32 {
     pub(super) const DCI_STREAM_CHANNEL_ID: u64 = 1;
+    pub(super) const QOS_QUEUE_GROUP_ID: u64 = 2;
     pub(super) const UDP_SPORT: u64 = 4;
     pub(super) const MMO: u64 = 8;
 }
@@ -254,6 +255,8 @@ struct Further {
     mmo: Option<bool>,
     /// DC initiator: the stream whose error software has seen.
     stream: Option<u16>,
+    /// Queue groups: of the requester and of the responder.
+    groups: [u32; 2],
     udp_sport: bool,
 }
 
@@ -262,17 +265,23 @@ impl Further {
         let (mask, is_extended, rest, allowed) = match opcode {
             CmdOpcode::INIT2INIT_QP => {
                 let (head, rest) = input.get_with_list::<Init2initQpIn>()?;
-                (head.opt_param_mask_95_32(), head.qpc_ext(), rest, opt_95_32::MMO)
+                (
+                    head.opt_param_mask_95_32(),
+                    head.qpc_ext(),
+                    rest,
+                    opt_95_32::MMO | opt_95_32::QOS_QUEUE_GROUP_ID,
+                )
             }
             CmdOpcode::RTS2RTS_QP => {
                 let (head, rest) = input.get_with_list::<Rts2rtsQpIn>()?;
-                let allowed = opt_95_32::DCI_STREAM_CHANNEL_ID | opt_95_32::UDP_SPORT;
+                let allowed =
+                    opt_95_32::DCI_STREAM_CHANNEL_ID | opt_95_32::QOS_QUEUE_GROUP_ID | opt_95_32::UDP_SPORT;
                 (head.opt_param_mask_95_32(), head.qpc_ext(), rest, allowed)
             }
             _ => return Ok(Self::default()),
         };
         let selected = |bit| mask & bit != 0;
-        let extended = opt_95_32::MMO | opt_95_32::DCI_STREAM_CHANNEL_ID;
+        let extended = opt_95_32::MMO | opt_95_32::DCI_STREAM_CHANNEL_ID | opt_95_32::QOS_QUEUE_GROUP_ID;
         if mask & !allowed != 0 || selected(extended) && !is_extended {
             return Err(Refusal::QP_OPT_PARAM);
         }
@@ -282,6 +291,10 @@ impl Further {
             further.mmo = selected(opt_95_32::MMO).then(|| extension.mmo());
             further.stream =
                 selected(opt_95_32::DCI_STREAM_CHANNEL_ID).then(|| extension.dci_stream_channel_id());
+            if selected(opt_95_32::QOS_QUEUE_GROUP_ID) {
+                further.groups =
+                    [extension.qos_queue_group_id_requester(), extension.qos_queue_group_id_responder()];
+            }
         }
         Ok(further)
     }
@@ -337,6 +350,9 @@ impl Function {
         self.check_context(opcode, &context)?;
         if further.udp_sport {
             take_udp_sport(&mut context, &new)?;
+        }
+        for group in further.groups {
+            self.check_queue_group(group)?;
         }
         if let Some(stream) = further.stream {
             self.reset_stream(number, stream)?;

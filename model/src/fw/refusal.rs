@@ -137,6 +137,7 @@ refusals! {
     WQ_TYPE = 0x4d00a1 BAD_PARAM_ERR "the type of the work queue is not one that the capabilities offer",
     SQ_STRIDE = 0x4d00a2 BAD_PARAM_ERR "the stride of a send queue is not 64 bytes",
     SQ_TIS = 0x4d00a3 BAD_PARAM_ERR "a send queue has one TIS or none",
+    SCHEDULING_ELEMENT = 0x4d00a9 BAD_PARAM_ERR "a scheduling element is a TSAR by weights or a queue group under one, of the NIC's hierarchy",
     SRQ_LIMIT = 0x4d00a5 BAD_PARAM_ERR "the limit is not below the number of WQEs",
     XRQ_LIST = 0x4d00a6 BAD_PARAM_ERR "the device has no XRQs, or log_matching_list_sz is above the capability",
     XRQ_TOPOLOGY = 0x4d00a7 BAD_PARAM_ERR "the topology or offload of the XRQ is unknown",

@@ -27,8 +27,9 @@ use mlx5_direct::{
 /// First SQ number. SQs, RQs and QPs have numbers of one space, each a part of it.
 pub(crate) const FIRST_SQN: u32 = 0x40_0000;
 
-/// In `modify_bitmask`: the queue's rate.
+/// In `modify_bitmask`: the queue's rate, and its queue group.
 const SELECT_RATE: u64 = 1;
+const SELECT_QUEUE_GROUP: u64 = 1 << 2;
 
 /// A send queue.
 #[derive(Debug)]
@@ -126,7 +127,10 @@ impl Function {
         let number = input.sqn();
         let new_rate =
             (input.modify_bitmask() & SELECT_RATE != 0).then(|| input.ctx().packet_pacing_rate_limit_index());
+        let new_group =
+            (input.modify_bitmask() & SELECT_QUEUE_GROUP != 0).then(|| input.ctx().qos_queue_group_id());
         self.rates.check(new_rate.unwrap_or(0))?;
+        self.check_queue_group(new_group.unwrap_or(0).into())?;
         let sq = self.sqs.get_mut(number).ok_or(Refusal::NO_SUCH_OBJECT)?;
         if WqState::from_wire(input.sq_state()) != Some(sq.state) {
             return Err(Refusal::WQ_STATE);
@@ -136,6 +140,9 @@ impl Function {
         sq.state = to;
         if let Some(index) = new_rate {
             sq.context.set_packet_pacing_rate_limit_index(index);
+        }
+        if let Some(group) = new_group {
+            sq.context.set_qos_queue_group_id(group);
         }
         match to {
             WqState::Reset => (sq.producer, sq.consumer) = (0, 0),

@@ -20,6 +20,7 @@ mod port;
 mod port_counters;
 mod rig;
 mod scatter_to_cqe;
+mod scheduling;
 mod signatures;
 mod srq;
 mod umr;

@@ -120,16 +120,35 @@ impl Port {
         Queue { number, memory, record, pi: 0 }
     }
 
+    /// Changes what `select` says of the send queue's context: the syndrome.
+    fn modify_sq(&self, select: u64, context: &Raw) -> u32 {
+        let input = Raw::cmd(0x905, 272).set(8, 31, 28, 1).set(8, 23, 0, self.sq.number).set64(0x10, select);
+        self.rig.run(input.put(0x20, &context.0).set(0x20, 23, 20, 1)).syndrome()
+    }
+
+    fn sq_dword(&self, at: usize) -> u32 {
+        let query = Raw::cmd(0x907, 16).set(8, 23, 0, self.sq.number);
+        self.rig.exec(&query, 272).ok().dword(0x20 + at)
+    }
+
     /// Has the send queue go on at a rate: the syndrome.
     pub(crate) fn set_rate(&self, index: u32) -> u32 {
-        let input = Raw::cmd(0x905, 272).set(8, 31, 28, 1).set(8, 23, 0, self.sq.number).set64(0x10, 1);
-        self.rig.run(input.set(0x20, 23, 20, 1).set(0x3c, 15, 0, index)).syndrome()
+        self.modify_sq(1, &Raw::new(240).set(0x1c, 15, 0, index))
     }
 
     /// What QUERY_SQ says is the send queue's rate.
     pub(crate) fn rate(&self) -> u32 {
-        let query = Raw::cmd(0x907, 16).set(8, 23, 0, self.sq.number);
-        self.rig.exec(&query, 272).ok().dword(0x20 + 0x1c) & 0xffff
+        self.sq_dword(0x1c) & 0xffff
+    }
+
+    /// Puts the send queue into a queue group: the syndrome.
+    pub(crate) fn set_queue_group(&self, group: u32) -> u32 {
+        self.modify_sq(1 << 2, &Raw::new(240).set(0x20, 15, 0, group))
+    }
+
+    /// What QUERY_SQ says is the send queue's group.
+    pub(crate) fn queue_group(&self) -> u32 {
+        self.sq_dword(0x20) & 0xffff
     }
 
     /// A further receive queue.

@@ -23,6 +23,23 @@ layout! {
         0x08 [31:0] obj_id: u32,
     }
 
+    /// Changes an object; what of it follows, by the type.
+    pub struct ModifyGeneralObjectIn, 16, "general_obj_in_cmd_hdr" {
+        0x00 [31:16] opcode: CmdOpcode,
+        0x00 [15:0] uid: u16,
+        0x04 [31:16] vhca_tunnel_id: u16,
+        0x04 [15:0] obj_type: GeneralObjectType,
+        0x08 [31:0] obj_id: u32,
+        0x0c [28:24] log_obj_range: u8,
+    }
+
+    /// Output of MODIFY_GENERAL_OBJECT.
+    pub struct ModifyGeneralObjectOut, 16, "general_obj_out_cmd_hdr" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [31:0] obj_id: u32,
+    }
+
     /// Ends an object.
     pub struct DestroyGeneralObjectIn, 16, "general_obj_in_cmd_hdr" {
         0x00 [31:16] opcode: CmdOpcode,
@@ -62,6 +79,8 @@ layout! {
 wire_enum! {
     /// What a general object is. The device has those whose bit is set in `general_obj_types`.
     pub struct GeneralObjectType(u16), "general_object_type" {
+        /// [`SchedElem`](super::SchedElem).
+        SCHEDULING_ELEMENT = 0x26,
         /// Numbers that no queue pair is given.
         RESERVED_QPN = 0x2c,
         /// [`AvQpMapping`].
@@ -70,4 +89,5 @@ wire_enum! {
 }
 
 command! { CREATE_GENERAL_OBJECT, CreateGeneralObjectIn => CreateGeneralObjectOut }
+command! { MODIFY_GENERAL_OBJECT, ModifyGeneralObjectIn => ModifyGeneralObjectOut }
 command! { DESTROY_GENERAL_OBJECT, DestroyGeneralObjectIn => DestroyGeneralObjectOut }
