@@ -1,6 +1,6 @@
 //! A function whose firmware lies: answers of commands are damaged on their way to the driver.
 
-use crate::any_bytes::{Rng, damage};
+use crate::any_bytes::{Choices, damage};
 use mlx5_direct::{
     backend::pci::{BarMapping, PciFunction},
     mlx5::cmd::CmdEntry,
@@ -20,12 +20,12 @@ pub(crate) struct Liar {
     function: Arc<ModelFunction>,
     state: Mutex<State>,
     /// One answer in so many is damaged.
-    one_in: u32,
+    one_in: usize,
 }
 
 #[derive(Debug)]
 struct State {
-    rng: Rng,
+    choices: Choices,
     /// Where the driver has its command entries.
     entries: u64,
     /// Slots that were rung for.
@@ -34,8 +34,8 @@ struct State {
 }
 
 impl Liar {
-    pub(crate) fn new(function: Arc<ModelFunction>, rng: Rng, one_in: u32) -> Self {
-        let state = State { rng, entries: 0, rung: 0, n_lies: 0 };
+    pub(crate) fn new(function: Arc<ModelFunction>, choices: Choices, one_in: usize) -> Self {
+        let state = State { choices, entries: 0, rung: 0, n_lies: 0 };
         Self { function, state: Mutex::new(state), one_in }
     }
 
@@ -71,7 +71,7 @@ impl Liar {
             return None;
         }
         state.rung &= !(1 << slot);
-        if state.rng.u32(..self.one_in) != 0 {
+        if state.choices.ended() || !state.choices.one_in(self.one_in) {
             return None;
         }
         state.n_lies += 1;
@@ -79,21 +79,21 @@ impl Liar {
         let mut output = [&entry[0x20..0x30], &entry[0x3c..0x40]].concat();
         let entry = CmdEntry::from_bytes(entry);
         let (mut block, n_bytes) = (entry.output_mailbox_ptr(), entry.output_length() as usize);
-        if n_bytes <= 16 || state.rng.bool() {
-            damage(&mut state.rng, &mut output);
+        if n_bytes <= 16 || state.choices.bool() {
+            damage(&mut state.choices, &mut output);
             // Never the device's again.
             output[19] &= !1;
             dma.write(at + 0x20, &output[..16]).ok()?;
             return dma.write(at + 0x3c, &output[16..]).ok();
         }
-        for _ in 0..state.rng.usize(..(n_bytes - 16).div_ceil(512)) {
+        for _ in 0..state.choices.below((n_bytes - 16).div_ceil(512)) {
             let mut next = [0; 8];
             dma.read(block + 560, &mut next).ok()?;
             block = u64::from_be_bytes(next);
         }
         let mut data = [0; 512];
         dma.read(block, &mut data).ok()?;
-        (0..state.rng.usize(1..4)).for_each(|_| damage(&mut state.rng, &mut data));
+        (0..1 + state.choices.below(3)).for_each(|_| damage(&mut state.choices, &mut data));
         dma.write(block, &data).ok()
     }
 }
