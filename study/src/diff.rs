@@ -109,8 +109,17 @@ impl Difference {
 }
 
 impl Parts {
-    /// `structures` are of `bytes`, each at its offset.
-    pub fn new(bytes: &[u8], structures: Vec<Structure>) -> Self {
+    /// Bytes that are of no structure: all of them stand behind it.
+    const BYTES: &'static Desc = &Desc { name: "Bytes", prm: "bytes", size_bytes: 0, doc: "", fields: &[] };
+
+    /// `structures` are of `bytes`, each at its offset. What stands before the first is compared as it is, as the payload in the
+    /// first half of a CQE of 128 bytes; without any, all is.
+    pub fn new(bytes: &[u8], mut structures: Vec<Structure>) -> Self {
+        if structures.first().map_or(bytes.len(), |first| first.offset_bytes) > 0 {
+            let before =
+                Structure { title: "bytes".into(), offset_bytes: 0, desc: Self::BYTES, bytes: Vec::new() };
+            structures.insert(0, before);
+        }
         Self { bytes: bytes.to_vec(), structures }
     }
 
@@ -122,7 +131,7 @@ impl Parts {
             desc,
             bytes: own.to_vec(),
         });
-        Self { bytes: bytes.to_vec(), structures: own.into_iter().collect() }
+        Self::new(bytes, own.into_iter().collect())
     }
 
     /// What stands between structure `n` and the next one, or the end: data that is in no structure.
@@ -407,5 +416,20 @@ mod tests {
         let longer = [plain.as_slice(), &[1, 2, 3]].concat();
         let difference = compare(&parts(&plain), &parts(&longer));
         assert_eq!(differing(&difference), [("control segment".to_string(), "bytes behind it".to_string())]);
+    }
+
+    #[test]
+    fn bytes_of_no_structure_count() {
+        use crate::structure::{As, ReceiveHead};
+        let differ = |a: &[u8], b: &[u8], kind| {
+            let [a, b] = [a, b].map(|bytes| Parts::parse(bytes, kind, None).unwrap());
+            assert!(compare(&a, &a).is_equal() && !compare(&a, &b).is_equal(), "{a:?} {b:?}");
+        };
+        // CREATE_MKEY cut off, and a receive request without memory, behind which something is left.
+        let cut_off = |last| [&[2, 0][..], &[0; 13], &[last]].concat();
+        differ(&cut_off(1), &cut_off(2), As::Cmd);
+        differ(&[0; 32], &[[0; 16], [1; 16]].concat(), As::Receive(ReceiveHead::None));
+        // The payload in a CQE.
+        differ(&[0; 128], &[[1; 64], [0; 64]].concat(), As::Cqe);
     }
 }

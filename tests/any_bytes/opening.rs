@@ -17,7 +17,7 @@ pub(crate) struct Done {
     pub(crate) n_lies: u32,
 }
 
-/// A card of which some answers are damaged: an error that blames nobody wrongly, and nothing left mapped.
+/// A card of which some answers and events are damaged: an error that blames nobody wrongly, and nothing left mapped.
 pub(crate) fn check(mut choices: Choices) -> Done {
     let model = Model::new("ports=1,drive=step".parse().unwrap()).unwrap();
     let function = model.function(0).unwrap();
@@ -73,6 +73,9 @@ fn use_card(ctx: &Context, liar: &Liar) -> Result<(), Box<dyn std::error::Error>
             qp.retire(&wc)?;
             wc.status()?;
         }
+    }
+    while let Some(event) = ctx.next_async_event(Duration::ZERO)? {
+        assert!(!format!("{event:?}").is_empty());
     }
     Ok(())
 }

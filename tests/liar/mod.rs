@@ -1,9 +1,12 @@
-//! A function whose firmware lies: answers of commands are damaged on their way to the driver.
+//! A function whose firmware lies: answers of commands and events are damaged on their way to the driver.
 
 use crate::any_bytes::{Choices, damage};
 use mlx5_direct::{
     backend::pci::{BarMapping, PciFunction},
-    mlx5::cmd::CmdEntry,
+    mlx5::{
+        cmd::{CmdEntry, CmdOpcode, CreateEqIn},
+        layout::Layout,
+    },
 };
 use mlx5_model::ModelFunction;
 use std::{
@@ -19,7 +22,7 @@ use std::{
 pub(crate) struct Liar {
     function: Arc<ModelFunction>,
     state: Mutex<State>,
-    /// One answer in so many is damaged.
+    /// One answer in so many is damaged, and after so many looks an event.
     one_in: usize,
 }
 
@@ -30,12 +33,14 @@ struct State {
     entries: u64,
     /// Slots that were rung for.
     rung: u32,
+    /// First pages of event queues.
+    event_rings: Vec<u64>,
     n_lies: u32,
 }
 
 impl Liar {
     pub(crate) fn new(function: Arc<ModelFunction>, choices: Choices, one_in: usize) -> Self {
-        let state = State { choices, entries: 0, rung: 0, n_lies: 0 };
+        let state = State { choices, entries: 0, rung: 0, event_rings: Vec::new(), n_lies: 0 };
         Self { function, state: Mutex::new(state), one_in }
     }
 
@@ -59,6 +64,37 @@ impl Liar {
                 self.lie(&mut state, slot);
             }
         }
+        self.lie_in_event(&mut state);
+    }
+
+    /// Remembers where the event queue is that `slot` asks for, if it does.
+    fn note_event_queue(&self, state: &mut State, slot: u32) -> Option<()> {
+        const HEAD_BYTES: usize = 16;
+        let dma = self.function.dma();
+        let mut entry = CmdEntry::new().to_bytes();
+        dma.read(state.entries + u64::from(slot) * 64, &mut entry).ok()?;
+        if entry[0x10..0x12] != CmdOpcode::CREATE_EQ.0.to_be_bytes() {
+            return None;
+        }
+        let pages = CreateEqIn::DESC.size_bytes - HEAD_BYTES;
+        let mut first = [0; 8];
+        dma.read(CmdEntry::from_bytes(entry).input_mailbox_ptr() + pages as u64, &mut first).ok()?;
+        state.event_rings.push(u64::from_be_bytes(first));
+        Some(())
+    }
+
+    /// Damages one of the first events of a queue, written or not.
+    fn lie_in_event(&self, state: &mut State) -> Option<()> {
+        let State { choices, event_rings, n_lies, .. } = state;
+        if event_rings.is_empty() || choices.ended() || !choices.one_in(self.one_in) {
+            return None;
+        }
+        let (dma, at) = (self.function.dma(), choices.one_of(event_rings) + choices.below(8) as u64 * 64);
+        let mut event = [0; 64];
+        dma.read(at, &mut event).ok()?;
+        (0..1 + choices.below(3)).for_each(|_| damage(choices, &mut event));
+        *n_lies += 1;
+        dma.write(at, &event).ok()
     }
 
     /// Damages the answer in `slot`, if it is there.
@@ -124,7 +160,12 @@ impl PciFunction for Liar {
         match offset {
             0x10 => state.entries = u64::from(value) << 32 | state.entries & 0xffff_ffff,
             0x14 => state.entries = state.entries & !0xffff_ffff | u64::from(value & !0xfff),
-            0x18 => state.rung |= value,
+            0x18 => {
+                state.rung |= value;
+                for slot in (0..32).filter(|slot| value >> slot & 1 != 0) {
+                    self.note_event_queue(&mut state, slot);
+                }
+            }
             _ => {}
         }
         drop(state);

@@ -3,6 +3,7 @@
 
 #[path = "../../../tests/support/any_bytes/mod.rs"]
 mod any_bytes;
+mod arrivals;
 mod card;
 mod commands;
 mod execution;
@@ -38,6 +39,12 @@ fn wqes_are_executed_or_refused() {
 fn stores_to_a_uar_page_are_taken_or_passed_over() {
     for_seeds("-p mlx5-model --test any_bytes stores", 100, execution::check_stores);
     for_corpus("stores", |input| execution::check_stores(Choices::given(input)));
+}
+
+#[test]
+fn arrivals_are_answered_or_dropped() {
+    for_seeds("-p mlx5-model --test any_bytes arrivals", 100, arrivals::check);
+    for_corpus("arrivals", |input| arrivals::check(Choices::given(input)));
 }
 
 #[test]

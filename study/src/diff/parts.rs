@@ -75,7 +75,6 @@ impl Parts {
     /// What an event's bytes are, by what the trace says of it.
     pub fn of_event(event: &Event) -> Self {
         let bytes = event.bytes.as_slice();
-        let plain = || Self::of("bytes", Self::BYTES, bytes);
         let parsed = match event.kind.as_str() {
             "SendWqe" => Self::wqe(bytes, None),
             "RecvWqe" => Self::parse(bytes, As::Receive(ReceiveHead::None), None).ok(),
@@ -88,11 +87,8 @@ impl Parts {
             "Packet" => Packet::parse(bytes).ok().map(|packet| Self::new(bytes, packet.headers)),
             _ => None,
         };
-        parsed.filter(|parts| !parts.structures.is_empty() || bytes.is_empty()).unwrap_or_else(plain)
+        parsed.unwrap_or_else(|| Self::new(bytes, Vec::new()))
     }
-
-    /// Bytes that are of no structure: all of them stand behind it.
-    const BYTES: &'static Desc = &Desc { name: "Bytes", prm: "bytes", size_bytes: 0, doc: "", fields: &[] };
 
     /// The layouts of the command that a line of a trace names: `slot 0: CREATE_QP (0x500)`.
     fn command_of(text: &str) -> Option<(&'static Desc, &'static Desc)> {

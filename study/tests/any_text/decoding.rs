@@ -6,14 +6,26 @@ use mlx5_study::{
     text::{Finder, Options},
 };
 
+/// As what bytes are read.
+pub(crate) const KINDS: [As; 8] = [
+    As::Auto,
+    As::Wqe,
+    As::Cqe,
+    As::Eqe,
+    As::Cmd,
+    As::Receive(ReceiveHead::None),
+    As::Receive(ReceiveHead::Next),
+    As::Receive(ReceiveHead::Signature),
+];
+/// How queue pairs talk whose requests need to be told.
+pub(crate) const TALKS: [Option<Transport>; 4] =
+    [None, Some(Transport::Ud), Some(Transport::Raw), Some(Transport::Dc)];
+
 /// Two bytes say as what and in which pieces, the rest is the text.
 pub(crate) fn check(input: &[u8]) {
     let Some(([how, piece_len], text)) = input.split_first_chunk() else { return };
-    let receives = [ReceiveHead::None, ReceiveHead::Next, ReceiveHead::Signature].map(As::Receive);
-    let kinds = [&[As::Auto, As::Wqe, As::Cqe, As::Eqe, As::Cmd][..], &receives].concat();
-    let talks = [None, Some(Transport::Ud), Some(Transport::Raw), Some(Transport::Dc)];
     let how = usize::from(*how);
-    let options = Options { read_as: kinds[how % 8], transport: talks[how / 8 % 4] };
+    let options = Options { read_as: KINDS[how % 8], transport: TALKS[how / 8 % 4] };
     let n_lines = text.split(|byte| *byte == b'\n').count() as u64;
     let (whole, n_whole_lines) = read(options, [text]);
     let (pieces, n_lines_in_pieces) = read(options, text.chunks(usize::from(*piece_len) + 1));

@@ -4,6 +4,7 @@
 //! Inputs from seeds are made of what dumps and error lines are made of, cut, doubled, mixed and damaged. `MLX5_FUZZ_RUNS` for
 //! more of them, `MLX5_SEED` for another first seed.
 
+mod comparing;
 mod decoding;
 mod encoding;
 #[path = "../../../tests/support/any_bytes/mod.rs"]
@@ -76,6 +77,30 @@ fn any_text_is_read_to_its_end() {
         decoding::check(&input);
     });
     for_corpus("decode", decoding::check);
+}
+
+#[test]
+fn any_bytes_are_compared() {
+    let vectors = include_str!("../../../tests/data/wqe-vectors.jsonl");
+    let good: Vec<_> = vectors.lines().step_by(5).map(wqe_of).collect();
+    for_seeds("-p mlx5-study --test any_text any_bytes", 10_000, |mut choices| {
+        let mut bytes = match choices.below(3) {
+            0 => text(&mut choices),
+            1 => support::bytes(&mut choices, 300),
+            _ => choices.one_of(&good).clone(),
+        };
+        support::damage(&mut choices, &mut bytes);
+        let mut input = [0; 4].to_vec();
+        choices.fill(&mut input);
+        comparing::check(&[input, bytes].concat());
+    });
+    for_corpus("compare", comparing::check);
+}
+
+fn wqe_of(line: &str) -> Vec<u8> {
+    let line: serde_json::Value = serde_json::from_str(line).expect("a vector");
+    let hex = line["wqe"].as_str().expect("a WQE in hex");
+    (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hex")).collect()
 }
 
 #[test]
