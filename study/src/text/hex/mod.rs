@@ -213,6 +213,9 @@ impl<'a> Report<'a> {
         self.cqe(&dump.bytes)?;
         let cqe = dump.bytes.first_chunk().map(|bytes| ErrorCqe::from_bytes(*bytes));
         let (counter, qpn) = (cqe.map(|cqe| cqe.wqe_counter()), cqe.map(|cqe| cqe.qpn().get()));
+        if qpn == Some(0) {
+            self.named_by(line);
+        }
         self.record.parts.insert("line".into(), Value::Object(line.to_json()));
         let last = self.taken.iter().max().copied().unwrap_or(0);
         let below = self.lines.iter().enumerate().skip(last + 1).take(NEAR);
@@ -229,6 +232,15 @@ impl<'a> Report<'a> {
             }
         }
         Some(())
+    }
+
+    /// The queue of a CQE that names none, as those of receive queues do: that of the line above it.
+    fn named_by(&mut self, line: &Mlx5e) {
+        let queue = format!("0x{:x}", line.qn);
+        self.record.says = self.record.says.replacen("qp 0x0:", &format!("queue {queue}:"), 1);
+        if let Some(failure) = &mut self.record.failure {
+            failure.queue = Some(queue);
+        }
     }
 
     /// The dump below mlx5e's line about a WQE in line `at`. `cqe_qpn` is whose request failed.

@@ -14,7 +14,7 @@ pub(super) const KEYWORDS: &[&str] =
 pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
     // `mlx5_cmd_check` (4.x on, without err), `mlx5_cmd_out_err` (5.19 on), `mlx5_vfio_op_code(0x..), op_mod(..)`.
     let full = pattern!(
-        r"(?P<name>[A-Z0-9][A-Za-z0-9_]*|mlx5_vfio_op_code|unknown command opcode) ?\(0x(?P<opcode>[0-9a-f]+)\),? op_mod ?\(0x(?P<mod>[0-9a-f]+)\),? failed, status (?P<text>[A-Za-z][A-Za-z\s]{0,40}?(?:\(discarded\))?) ?\(0x(?P<status>[0-9a-f]+)\), syndrome \(0x(?P<synd>[0-9a-f]+)\)(?:, err ?\((?P<err>-?\d+)\))?"
+        r"(?P<name>unknown command opcode|[A-Za-z0-9][A-Za-z0-9_]*) ?\(0x(?P<opcode>[0-9a-f]+)\),? op_mod ?\(0x(?P<mod>[0-9a-f]+)\),? failed, status (?P<text>[A-Za-z][A-Za-z\s]{0,40}?(?:\(discarded\))?) ?\(0x(?P<status>[0-9a-f]+)\), syndrome \(0x(?P<synd>[0-9a-f]+)\)(?:, err ?\((?P<err>-?\d+)\))?"
     );
     // `mlx5_cmd_status_to_err` of 3.x: no command.
     let short = pattern!(
@@ -27,9 +27,11 @@ pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
     let number = |name: &str| caught(&captures, name).and_then(hex);
     let opcode = number("opcode").and_then(|opcode| u16::try_from(opcode).ok());
     let printed = caught(&captures, "name")
-        .filter(|name| name.starts_with(|first: char| first.is_ascii_uppercase() || first.is_ascii_digit()));
+        .filter(|name| !matches!(*name, "unknown command opcode" | "mlx5_vfio_op_code"));
     let rejected = Rejected {
-        command: printed.map(str::to_owned).or_else(|| Some(command_name(CmdOpcode(opcode?))?.to_owned())),
+        command: printed
+            .map(str::to_ascii_uppercase)
+            .or_else(|| Some(command_name(CmdOpcode(opcode?))?.to_owned())),
         opcode,
         op_mod: number("mod").and_then(|op_mod| u16::try_from(op_mod).ok()),
         status: number("status").and_then(|status| u8::try_from(status).ok()),

@@ -27,6 +27,7 @@ pub(super) const KEYWORDS: &[&str] = &[
     "catastrophic error",
     "access violation",
     "invalid request local work queue",
+    "dapl async_event",
 ];
 
 /// Any event's text or name, the longest first.
@@ -39,7 +40,10 @@ static TEXTS: LazyLock<Regex> = LazyLock::new(|| {
 
 pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
     let text = view.text.get(from..)?;
-    verbs(view, text, from).or_else(|| flushed(view, text, from)).or_else(|| kernel(view, text, from))
+    verbs(view, text, from)
+        .or_else(|| flushed(view, text, from))
+        .or_else(|| kernel(view, text, from))
+        .or_else(|| dapl(view, text, from))
 }
 
 /// A text of libibverbs, in a line that says that it is an event.
@@ -134,6 +138,20 @@ fn kernel(view: &View, text: &str, from: usize) -> Option<Hit> {
     record.says =
         format!("Event {kind}: {}.", known.map_or("no driver code was there for it", |known| known.says));
     record.check.extend(known.map(|known| known.check.to_owned()));
+    let whole = captures.get(0)?;
+    Some(hit(view, from + whole.start(), from + whole.end(), record))
+}
+
+/// DAPL's lines, which have the number of verbs' enumeration alone, and a pointer of the program's.
+fn dapl(view: &View, text: &str, from: usize) -> Option<Hit> {
+    let pattern =
+        pattern!(r"dapl async_event (?P<who>QP|CQ) \((?P<at>0x[0-9a-f]+)\) (?:Event|ERR) (?P<number>\d+)");
+    let captures = pattern.captures(text)?;
+    let event = EVENTS.get(caught(&captures, "number").and_then(|number| number.parse::<usize>().ok())?)?;
+    let mut record = Record::new("asynchronous event", 0..=0);
+    record.parts.insert("event".into(), json!(event_fields(event)));
+    record.says = format!("Event '{}' of a {}: {}.", event.text, caught(&captures, "who")?, event.says);
+    record.check.push(event.check.to_owned());
     let whole = captures.get(0)?;
     Some(hit(view, from + whole.start(), from + whole.end(), record))
 }

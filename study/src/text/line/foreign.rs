@@ -30,6 +30,7 @@ pub(super) const KEYWORDS: &[&str] = &[
     "ionic",
     "i40iw",
     "cxgb4",
+    "mcxnex",
 ];
 
 /// How many lines behind a dump's head belong to it.
@@ -95,19 +96,23 @@ fn dump(window: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
 
 /// Rows `[10] 02702711` behind the head, by their offsets, and lines that name the same queue pair.
 fn rows(window: &Window<'_>, lines: &mut Vec<usize>, qpn: u64) -> std::collections::BTreeMap<u32, u32> {
-    let row = pattern!(r"(?:^|\s)\[ ?(?P<at>[0-9a-f]{1,2})\] (?P<dword>[0-9a-f]{8})\b");
+    let row = pattern!(r"\[ ?(?P<at>[0-9a-f]{1,2})\] (?P<dword>[0-9a-f]{8})\b");
+    let dword = |captures: &regex::Captures<'_>| {
+        let part = |name| caught(captures, name).and_then(hex).and_then(|part| u32::try_from(part).ok());
+        Some((part("at")?, part("dword")?))
+    };
     let queue = pattern!(r"qpn? 0x(?P<qpn>[0-9a-f]+)");
     let mut dwords = std::collections::BTreeMap::new();
     let Some(&last) = lines.last() else { return dwords };
-    for (place, line) in window.lines.iter().enumerate().skip(last + 1).take(SIGHT) {
+    for (place, line) in window.lines.iter().enumerate().skip(last).take(SIGHT) {
         let text = bare(&line.text);
-        if let Some(captures) = row.captures(text) {
-            let part = |name| caught(&captures, name).and_then(hex).and_then(|part| u32::try_from(part).ok());
-            if let (Some(at), Some(dword)) = (part("at"), part("dword")) {
-                dwords.insert(at, dword);
-                lines.push(place);
-            }
-        } else if queue.captures(text).and_then(|captures| hex(caught(&captures, "qpn")?)) == Some(qpn) {
+        let before = dwords.len();
+        dwords.extend(row.captures_iter(text).filter_map(|captures| dword(&captures)));
+        if dwords.len() > before {
+            lines.extend((place > last).then_some(place));
+        } else if place > last
+            && queue.captures(text).and_then(|captures| hex(caught(&captures, "qpn")?)) == Some(qpn)
+        {
             lines.push(place);
         }
     }
@@ -117,7 +122,7 @@ fn rows(window: &Window<'_>, lines: &mut Vec<usize>, qpn: u64) -> std::collectio
 /// A line about errors that names a device or driver of others, and none of ours.
 fn named(view: &View, from: usize) -> Option<Hit> {
     let driver = pattern!(
-        r"(?i)\b(?P<who>mlx4_(?:core|ib|en|\d+)|libmlx4|ib_mthca|mthca\w*|rdma_rxe|rxe_?\d*|rxe_\w+|bnxt_re\w*|i?rdma_?rxe|irdma\w*|i40iw\w*|efa_\d+|rdmap\w+|hfi1\w*|erdma\w*|qedr\w*|hns_roce\w*|siw\w*|ionic\w*|cxgb4\w*)\b"
+        r"(?i)\b(?P<who>mlx4_(?:core|ib|en|\d+)|libmlx4|ib_mthca|mthca\w*|rdma_rxe|rxe_?\d*|rxe_\w+|bnxt_re\w*|i?rdma_?rxe|irdma\w*|i40iw\w*|efa_\d+|rdmap\w+|hfi1\w*|erdma\w*|qedr\w*|hns_roce\w*|siw\w*|ionic\w*|cxgb4\w*|mcxnex\d*)\b"
     );
     let text = view.text.get(from..)?;
     let captures = driver.captures(text)?;
@@ -167,6 +172,7 @@ const FAMILIES: &[(&str, &str)] = &[
     ("siw", "software iWARP"),
     ("ionic", "AMD Pensando"),
     ("cxgb4", "Chelsio T4 or later"),
+    ("mcxnex", "a ConnectX of Solaris' driver (mcxnex, before mlx5)"),
 ];
 
 fn refused(fields: Map<String, Value>, why: &str) -> Record {

@@ -24,6 +24,11 @@ pub(super) const KEYWORDS: &[&str] = &[
     "mlx5_pci_err_detected",
     "Internal reset",
     "NIC interface",
+    "PCI slot",
+    "PCI channel offline",
+    "Skipping wait for vf pages",
+    "crdump",
+    "tear_down_hca failed",
 ];
 
 /// Sensors of a fatal error (`MLX5_SENSOR_…`).
@@ -74,6 +79,37 @@ const MESSAGES: &[(&str, &str, &str)] = &[
         "new health works are not permitted at this stage",
         "RECOVERY_REFUSED",
         "the driver is being unloaded and starts no recovery",
+    ),
+    (
+        r"print_health_info:\d+:\(pid \d+\): PCI slot (?:\d+ )?is unavailable",
+        "PCI_DEAD",
+        "the card is off the bus: its slot lost it (surprise removal, link down, power)",
+    ),
+    (
+        "PCI channel offline",
+        "PCI_DEAD",
+        "the card is off the bus: the driver waits for its registers no more",
+    ),
+    (
+        "mlx5_pci_err_detected",
+        "PCI_ERROR",
+        "the PCI layer reported an error of the slot (AER or EEH): the driver unloads, and comes back if the slot does",
+    ),
+    (r"mlx5_error_sw_reset:\d+:\(pid \d+\): start", "RESET", "the driver resets a device that has failed"),
+    (
+        "crdump: failed to lock",
+        "NO_CRDUMP",
+        "no snapshot of the device's registers could be taken: it does not answer on the bus",
+    ),
+    (
+        "tear_?down_hca failed",
+        "TEARDOWN_FAILED",
+        "the device did not take the driver's good-bye: memory that it may still reach is not given back",
+    ),
+    (
+        r"print_health:\d+:\(pid \d+\): Fatal error detected",
+        "FATAL_ERROR",
+        "the driver found the device dead",
     ),
     ("Driver is in error state. Unloading", "UNLOADING", "the driver unloads from a device that has failed"),
 ];

@@ -8,15 +8,18 @@ mod command;
 mod completion;
 mod cq_error;
 mod devx;
+mod dpdk;
 mod event;
 mod foreign;
 mod health;
 mod health_lines;
+mod hws;
 mod ib_cqe;
 mod mlx5e;
 mod mlx5e_queue;
 mod module;
 mod nccl;
+mod openib;
 mod pages;
 mod perftest;
 mod port;
@@ -77,6 +80,9 @@ const FAMILIES: &[Family] = &[
     exact(ucx_verbs::read, ucx_verbs::KEYWORDS),
     exact(nccl::read, nccl::KEYWORDS),
     exact(perftest::read, perftest::KEYWORDS),
+    exact(openib::read, openib::KEYWORDS),
+    exact(dpdk::read, dpdk::KEYWORDS),
+    exact(hws::read, hws::KEYWORDS),
     exact(timeout::read, timeout::KEYWORDS),
     exact(command::read, command::KEYWORDS),
     exact(devx::read, devx::KEYWORDS),

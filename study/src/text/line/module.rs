@@ -8,7 +8,7 @@ use crate::{facts::sensors, record::Record, text::Window};
 use serde_json::json;
 
 pub(super) const KEYWORDS: &[&str] =
-    &["High temperature on sensors", "Port module event", "PCIe slot", "temp_warn"];
+    &["High temperature on sensors", "Port module event", "port_module_event", "PCIe slot", "temp_warn"];
 
 pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
     let text = view.text.get(from..)?;
@@ -46,7 +46,7 @@ fn temperature(view: &View, text: &str, from: usize) -> Option<Hit> {
 
 fn module(view: &View, text: &str, from: usize) -> Option<Hit> {
     let pattern = pattern!(
-        r"Port module event(?P<error>\[error\])?: module (?P<module>\d+), (?:Cable error, (?P<why>[A-Za-z][\w ./()\-]*[\w)])|(?P<state>Cable [a-z]+(?: [a-z]+)?|[A-Za-z][\w ]*[\w]))"
+        r"(?:Port module event(?:\[error\])?: module|port_module_event:\d+:\(pid \d+\): Module) (?P<module>\d+), (?:(?:Cable|status:) error, (?P<why>[A-Za-z][\w ./()\-]*[\w)])|(?:status: )?(?P<state>Cable [a-z]+(?: [a-z]+)?|[A-Za-z][\w ]*[\w]))"
     );
     let captures = pattern.captures(text)?;
     let module = caught(&captures, "module").and_then(number);

@@ -8,7 +8,11 @@ use super::{
     completion::Failed,
     view::{View, caught, number, pattern},
 };
-use crate::{facts::wc_by_number, record::Record, text::Window};
+use crate::{
+    facts::{Wc, wc_by_number},
+    record::Record,
+    text::Window,
+};
 use serde_json::{Value, json};
 
 pub(super) const KEYWORDS: &[&str] = &["Got completion", "NET/IB"];
@@ -31,6 +35,10 @@ pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
         return None;
     }
     let rest = &text[whole.end()..];
+    if let Some((record, len)) = mvapich(status, rest) {
+        let (start, end) = (from + whole.start(), from + whole.end() + len);
+        return Some(Hit { start, end, lines: view.lines_of(&(start..end)), record });
+    }
     let opcode = pattern!(
         r"^,? (?:wc->)?opcode[= ](?:\((?P<t>[^()\n]*)\)(?P<n1>-?\d+)|(?P<t2>\w+)\((?P<n2>-?\d+)\)|(?P<n3>-?\d+))"
     );
@@ -89,4 +97,25 @@ pub(super) fn read(_: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
         .push("NCCL_DEBUG=INFO of all ranks: the first rank that fails, and whether it died".to_owned());
     let (start, end) = (from + whole.start(), from + whole.end() + end);
     Some(Hit { start, end, lines: view.lines_of(&(start..end)), record })
+}
+
+/// MVAPICH begins with the same words, and goes on with a vendor syndrome and the rank of the peer: the record, and how
+/// much of `rest` it is.
+fn mvapich(status: &'static Wc, rest: &str) -> Option<(Record, usize)> {
+    let captures =
+        pattern!(r"^, vendor code=(?P<v>0x[0-9a-f]+)(?:, dest rank=(?P<rank>\d+))?").captures(rest)?;
+    let vendor = caught(&captures, "v").and_then(number).and_then(|code| u8::try_from(code).ok());
+    let failed = Failed::of_status(status, vendor);
+    let rank = caught(&captures, "rank");
+    let mut completion = failed.as_wc();
+    completion.insert("peer_rank".into(), json!(rank.and_then(number)));
+    let mut record = Record::new("MVAPICH completion", 0..=0);
+    record.push("completion", Value::Object(completion));
+    let to = rank.map_or(String::new(), |rank| format!(" to rank {rank}"));
+    failed.explain(
+        &mut record,
+        &format!("A request of MVAPICH{to}"),
+        rank.map(|rank| format!("rank {rank}")),
+    );
+    Some((record, captures.get_match().len()))
 }

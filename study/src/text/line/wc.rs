@@ -38,12 +38,12 @@ pub(super) const KEYWORDS: &[&str] = &[
     "vendor err",
     "memory bind",
     "retry exceeded",
+    "kiblnd_",
 ];
 
 pub(super) fn read(window: &Window<'_>, view: &View, from: usize) -> Option<Hit> {
-    let text = view.text.get(from..)?;
     // What begins on a later line is found when that is looked at.
-    let (range, status, is_named) = status(text, view.line_end(from).saturating_sub(from))?;
+    let (range, status, is_named) = status(view, from)?;
     let start = from + range.start;
     // What else the message says is on the line of its status, or on the next if that is wrapped.
     let message = view.message_around(&(start..from + range.end));
@@ -81,13 +81,20 @@ pub(super) fn read(window: &Window<'_>, view: &View, from: usize) -> Option<Hit>
     Some(Hit { start, end, lines, record })
 }
 
-/// The first failed status that begins before `limit` in a text: where, which, and whether by name or text.
-fn status(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
-    [by_name(text, limit), by_text(text, limit), by_number(text, limit)]
-        .into_iter()
-        .flatten()
-        .filter(|(_, status, _)| status.number != 0)
-        .min_by_key(|(range, ..)| range.start)
+/// The first failed status of the line that `from` is in: where from there, which, and whether by name or text.
+fn status(view: &View, from: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
+    let text = view.text.get(from..)?;
+    let limit = view.line_end(from).saturating_sub(from);
+    [
+        by_name(text, limit),
+        by_text(text, limit),
+        by_number(text, limit, view.line_around(from)),
+        of_lnet(text, limit),
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|(_, status, _)| status.number != 0)
+    .min_by_key(|(range, ..)| range.start)
 }
 
 /// `IBV_WC_RETRY_EXC_ERR`, but not where a program compares with it.
@@ -114,20 +121,25 @@ fn by_text(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)
     [plain, said].into_iter().flatten().min_by_key(|(range, ..)| range.start)
 }
 
-/// `status 12`, in a line about completions.
-fn by_number(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
+/// Lustre's `RDMA (tx: …) failed: 12` and the like: the number is the status.
+fn of_lnet(text: &str, limit: usize) -> Option<(Range<usize>, &'static Wc, bool)> {
+    let pattern = pattern!(r"kiblnd_[a-z_]+\(\)\)[^\n]{0,120}? failed:? (?P<n>\d{1,2})\b");
+    let captures = pattern.captures(text).filter(|captures| captures.get_match().start() < limit)?;
+    let status = wc_by_number(caught(&captures, "n")?.parse().ok()?)?;
+    Some((captures.get_match().range(), status, false))
+}
+
+/// `status 12`, in a line about completions: of the lines behind it one that it is wrapped into, no other.
+fn by_number(text: &str, limit: usize, line: &str) -> Option<(Range<usize>, &'static Wc, bool)> {
     let pattern = pattern!(
-        r"(?i)(?P<no>exit |http |return |cmd |command |port )?(?:\b(?:(?:ibv_)?wc|cqe|completion)?[ ._]?(?:->)?(?:_)?status|WC error|wc_error|with error|completion error|state error)(?: code| number)?\s*[:=]?\s*\(?(?P<n>0x[0-9a-f]{1,2}|\d{1,2})\)?(?:[^\w.]|\.?(?:\s|\z))"
+        r"(?i)(?P<no>exit |exited, |http |return |cmd |command |port )?(?:\b(?:(?:ibv_)?wc|cqe|completion)?[ ._]?(?:->)?(?:_)?status|WC error|wc_error|with error|completion error|state error)(?: code| number)?\s*[:=]?\s*\(?(?P<n>0x[0-9a-f]{1,2}|\d{1,2})\)?(?:[^\w.]|\.?(?:\s|\z))"
     );
     let context = pattern!(
-        r"(?i)\b(?:ibv?_?\w*|wc|wr|wr_id|cqe?s?|verbs|rdma\w*|completions?|qpn?|work request|vendor_err|vend_err)\b"
+        r"(?i)\b(?:ibv?_?\w*|wc|wr|wr_id|cqe?s?|verbs|rdma\w*|completions?|qpn?|work request|vend(?:or)?[_ ]err)\b"
     );
     let in_reach = pattern.captures_iter(text).take_while(|captures| captures.get_match().start() < limit);
     in_reach.filter(|captures| captures.name("no").is_none()).find_map(|captures| {
         let whole = captures.get(0)?;
-        let line_start = text[..whole.start()].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = text[whole.start()..].find('\n').map_or(text.len(), |at| whole.start() + at);
-        let line = &text[line_start..line_end.max(line_start)];
         let status = wc_by_number(u32::try_from(number(caught(&captures, "n")?)?).ok()?)?;
         (status.number != 0 && context.is_match(line)).then_some((whole.range(), status, false))
     })
