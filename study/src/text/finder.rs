@@ -1,6 +1,12 @@
 //! The finder: text in, records out, a few lines of sight.
 
-use super::{Line, Order, Window, hex, line, prefilter::may_begin, vector};
+use super::{
+    Line, Order, Window,
+    clean::{clean, is_broken, lines_in},
+    hex, line,
+    prefilter::may_begin,
+    vector,
+};
 use crate::{
     record::Record,
     structure::{As, Transport},
@@ -40,6 +46,8 @@ pub struct Finder {
     options: Options,
     /// What has come of the line that has not ended.
     partial: Vec<u8>,
+    /// A line that mail's encoding broke off, with its number: the next goes on with it.
+    broken: Option<(u64, String)>,
     /// Lines in sight from `at` on; those before are done with.
     lines: Vec<Line>,
     at: usize,
@@ -52,7 +60,15 @@ pub struct Finder {
 impl Finder {
     /// Before any text.
     pub fn new(options: Options) -> Self {
-        Self { options, partial: Vec::new(), lines: Vec::new(), at: 0, n_lines: 0, order: Order::new() }
+        Self {
+            options,
+            partial: Vec::new(),
+            broken: None,
+            lines: Vec::new(),
+            at: 0,
+            n_lines: 0,
+            order: Order::new(),
+        }
     }
 
     /// The next piece of the text. Records that are whole are given to `found`.
@@ -76,6 +92,9 @@ impl Finder {
 
     /// Nothing comes for a while: what there is, is all that there is.
     pub fn settle(&mut self, found: &mut impl FnMut(Record)) {
+        if let Some((number, text)) = self.broken.take() {
+            self.lines.push(Line::new(number, text));
+        }
         self.look(0, found);
     }
 
@@ -83,7 +102,7 @@ impl Finder {
     pub fn end(&mut self, found: &mut impl FnMut(Record)) {
         let line = std::mem::take(&mut self.partial);
         self.line(&line, found);
-        self.look(0, found);
+        self.settle(found);
     }
 
     /// Lines that have ended.
@@ -111,10 +130,19 @@ impl Finder {
     /// A line, without its end.
     fn line(&mut self, bytes: &[u8], found: &mut impl FnMut(Record)) {
         // Nothing is in sight, and this begins nothing: most lines end here.
-        if self.at == self.lines.len() && !may_begin(bytes) {
+        if self.at == self.lines.len() && self.broken.is_none() && !is_broken(bytes) && !may_begin(bytes) {
             return;
         }
-        self.lines.push(Line::new(self.n_lines + 1, text(bytes)));
+        let (text, is_broken) = clean(bytes);
+        let (number, text) = match self.broken.take() {
+            Some((number, start)) => (number, start + &text),
+            None => (self.n_lines + 1, text),
+        };
+        if is_broken && text.len() <= LINE_BYTES {
+            self.broken = Some((number, text));
+            return;
+        }
+        self.lines.extend(lines_in(&text).into_iter().map(|line| Line::new(number, line.to_owned())));
         self.look(SIGHT, found);
     }
 
@@ -190,29 +218,6 @@ impl Finder {
         }
         self.at = to;
     }
-}
-
-/// A line's text: without colours, and blanks for what would end or hide it.
-fn text(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let mut clean = String::with_capacity(bytes.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\0' | '\r' => clean.push(' '),
-            // One byte for what may have been one.
-            char::REPLACEMENT_CHARACTER => clean.push('?'),
-            '\x1b' => {
-                // `ESC [ … letter`: what a terminal was told about colours.
-                if chars.clone().next() == Some('[') {
-                    chars.by_ref().find(char::is_ascii_alphabetic);
-                }
-            }
-            c => clean.push(c),
-        }
-    }
-    clean.truncate(clean.trim_end().len());
-    clean
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! The text is read once, with a few lines of sight, in constant memory: [`Finder`]. At each line that may begin a record
 //! (`prefilter`) hexdumps are looked for (`hex`), then error lines (`line`).
 
+mod clean;
 mod finder;
 mod hex;
 pub mod line;

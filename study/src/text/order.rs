@@ -3,12 +3,60 @@
 //! When a request fails its queue goes to error, and all that was posted is flushed: a log has one error to read and
 //! hundreds that say nothing. They are told apart for each queue, in bounded memory.
 
-use crate::record::Record;
-use serde_json::json;
+use crate::record::{Failure, Record};
+use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 
 /// Queues that are remembered; the one that failed first is forgotten when there are more.
 const MOST_QUEUES: usize = 4096;
+
+/// Lines between a dump and what the program says of the same completion.
+const NEAR_LINES: u64 = 16;
+/// Failures that are remembered for that.
+const MOST_NEAR: usize = 32;
+
+/// A failed completion as one record has it: libmlx5 and the kernel dump it, and the program that polled it says so in its
+/// own words.
+#[derive(Debug)]
+struct Told {
+    is_dump: bool,
+    first_line: u64,
+    last_line: u64,
+    status: u64,
+    vendor: Option<u64>,
+    queue: Option<String>,
+}
+
+impl Told {
+    fn of(record: &Record, failure: &Failure) -> Option<Self> {
+        let is_dump = matches!(record.form, "libmlx5 dump" | "kernel dump");
+        let part = record.parts.get(if is_dump { "cqe" } else { "completion" })?.get(0)?;
+        let vendor = part.get("vendor_err_synd").or_else(|| part.get("vendor_err")).and_then(Value::as_str);
+        Some(Self {
+            is_dump,
+            first_line: *record.lines.start(),
+            last_line: *record.lines.end(),
+            status: part.get("ibv_wc_status_num")?.as_u64()?,
+            vendor: vendor.and_then(|code| u64::from_str_radix(code.trim_start_matches("0x"), 16).ok()),
+            // Others than the device's numbers name no queue that a dump could name.
+            queue: failure.queue.clone().filter(|queue| queue.starts_with("0x")),
+        })
+    }
+
+    /// Whether `self` tells the completion again that `before` told.
+    fn is_again(&self, before: &Self) -> bool {
+        let is_same_queue = match (&before.queue, &self.queue) {
+            (Some(before), Some(queue)) => before == queue,
+            // Words without a queue belong to the dump that they follow.
+            _ => before.is_dump,
+        };
+        self.is_dump != before.is_dump
+            && self.first_line.saturating_sub(before.last_line) <= NEAR_LINES
+            && self.status == before.status
+            && (self.vendor.is_none() || before.vendor.is_none() || self.vendor == before.vendor)
+            && is_same_queue
+    }
+}
 
 /// What failed so far.
 #[derive(Debug, Default)]
@@ -23,6 +71,8 @@ pub struct Order {
     first: Option<u64>,
     n_errors: u64,
     n_flushes: u64,
+    /// The last failures that are no flushes.
+    near: VecDeque<Told>,
 }
 
 impl Order {
@@ -35,6 +85,9 @@ impl Order {
     pub fn note(&mut self, record: &mut Record) {
         let Some(failure) = record.failure.clone() else { return };
         let line = *record.lines.start();
+        if !failure.is_flush && self.again(record, &failure) {
+            return;
+        }
         let queue = failure.queue.clone().unwrap_or_default();
         let before = self.queues.get(&queue).copied().flatten();
         let n_flushed = record.parts.get("repeated").and_then(serde_json::Value::as_u64).unwrap_or(1);
@@ -71,6 +124,23 @@ impl Order {
         self.remember(queue, (!failure.is_flush).then_some(line));
         record.parts.insert("order".into(), json!({ "role": role, "first_error_line": cause }));
         record.says += &format!(" {says}.");
+    }
+
+    /// Whether a record tells a completion again that the one before it told: then it is no error of its own.
+    fn again(&mut self, record: &mut Record, failure: &Failure) -> bool {
+        let Some(told) = Told::of(record, failure) else { return false };
+        if let Some(before) = self.near.iter().rev().find(|before| told.is_again(before)) {
+            let line = before.first_line;
+            let whose = if told.is_dump { "as the device wrote it" } else { "in the program's words" };
+            record.says += &format!(" The same completion as at line {line}, {whose}.");
+            record.parts.insert("order".into(), json!({ "role": "same", "first_error_line": line }));
+            return true;
+        }
+        if self.near.len() == MOST_NEAR {
+            self.near.pop_front();
+        }
+        self.near.push_back(told);
+        false
     }
 
     /// What there was in all, if anything failed.
