@@ -28,6 +28,10 @@ pub enum Drive {
     /// One engine thread per card, real time.
     #[default]
     Thread,
+    /// Whoever stores to a register: what follows from it is done before the store is. An engine thread does what no
+    /// store asks for: timers, doorbells in mapped pages, frames from other processes. Quicker where threads wait for a
+    /// processor, as under virtual machines.
+    Store,
     /// The caller: [`Model::step`](crate::Model::step) and [`Model::advance`](crate::Model::advance), virtual
     /// time. Commands run inside the register write that rings them.
     Step,
@@ -236,6 +240,7 @@ impl ModelConfig {
             ("bar", "trapped") => self.bar = Bar::Trapped,
             ("bar", "mapped") => self.bar = Bar::Mapped,
             ("drive", "thread") => self.drive = Drive::Thread,
+            ("drive", "store") => self.drive = Drive::Store,
             ("drive", "step") => self.drive = Drive::Step,
             ("strict", "report") => self.strict = Strict::Report,
             ("strict", "stop") => self.strict = Strict::Stop,

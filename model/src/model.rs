@@ -127,7 +127,7 @@ impl Model {
         let card = Arc::new(Card::new(config)?);
         let thread = match card.config.drive {
             Drive::Step => None,
-            Drive::Thread => {
+            Drive::Thread | Drive::Store => {
                 let card = Arc::clone(&card);
                 let builder = thread::Builder::new().name("mlx5-model".into());
                 Some(builder.spawn(move || card.engine()).map_err(os("start its engine thread"))?)
@@ -169,7 +169,7 @@ impl Model {
     pub fn advance(&self, time: Duration) {
         match self.card().config.drive {
             Drive::Step => self.card().advance(time),
-            Drive::Thread => thread::sleep(time),
+            Drive::Thread | Drive::Store => thread::sleep(time),
         }
     }
 

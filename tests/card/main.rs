@@ -22,6 +22,7 @@ mod rc_faults;
 mod rc_load;
 mod rc_operations;
 mod rc_rings;
+mod stores;
 mod uc;
 mod ud;
 mod umr;

@@ -43,7 +43,9 @@ fn assert_flushed(side: &mut Side, sends: std::ops::Range<u64>, recvs: std::ops:
 
 #[test]
 fn d7_qp_to_err_flush() {
-    for options in makes(&["ports=2", "ports=1", "ports=2,bar=trapped", "ports=2,drive=step"]) {
+    for options in
+        makes(&["ports=2", "ports=1", "ports=2,bar=trapped", "ports=2,drive=store", "ports=2,drive=step"])
+    {
         let mut pair = stalled(options);
         pair.a.assert_quiet();
         pair.a.qp.modify(&QpModify::to(QpState::ERR)).unwrap();
@@ -68,7 +70,7 @@ fn d7_qp_to_err_flush() {
 
 #[test]
 fn d8_qp_reset_reuse() {
-    for options in makes(&["ports=2", "ports=1,bar=trapped", "ports=2,drive=step"]) {
+    for options in makes(&["ports=2", "ports=1,bar=trapped,drive=store", "ports=2,drive=step"]) {
         qp_reset_reuse(options);
     }
 }

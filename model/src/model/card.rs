@@ -15,7 +15,7 @@ use std::{
     fmt, hint,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -45,6 +45,8 @@ pub(crate) struct Card {
     state: Mutex<State>,
     /// Threads that wait for `state`: the engine lets them in.
     waiting: AtomicUsize,
+    /// When the engine looks again, at the latest; written under `state`'s lock.
+    next_look_ns: AtomicU64,
     /// Something happened that the engine does not see by itself.
     bell: Bell,
     /// Where frames come in from other processes.
@@ -65,6 +67,8 @@ const LONG_NAP: Duration = Duration::from_millis(1);
 const SPINS_FOR_LOCK: u32 = 10_000;
 /// Turns of a spin in which a thread that waits for the lock takes it, before the engine yields to it.
 const SPINS_FOR_OTHERS: u32 = 2000;
+/// Rounds that a store may take with [`Drive::Store`] before the rest is left to the engine.
+const ROUNDS_OF_A_STORE: u32 = 64;
 /// How long a card that goes away waits for the socket to take what it has sent.
 const LINGER: Duration = Duration::from_millis(500);
 /// Longest sleep: the health counter must move.
@@ -74,7 +78,7 @@ impl Card {
     pub(crate) fn new(config: ModelConfig) -> Result<Self, ModelError> {
         let os = |what| move |source| ModelError::Os { what, source };
         let clock = Arc::new(match config.drive {
-            Drive::Thread => Clock::real(),
+            Drive::Thread | Drive::Store => Clock::real(),
             Drive::Step => Clock::stepped(),
         });
         let trace = Trace::new(config.link);
@@ -105,6 +109,7 @@ impl Card {
             faults,
             state: Mutex::new(state),
             waiting: AtomicUsize::new(0),
+            next_look_ns: AtomicU64::new(0),
             bell: Bell::new().map_err(os("make an eventfd"))?,
             uplink: socket,
             stopped: AtomicBool::new(false),
@@ -138,6 +143,33 @@ impl Card {
         };
         self.notify();
         result
+    }
+
+    /// One store to function `index`.
+    pub(crate) fn store(&self, index: usize, offset: u64, bytes: &[u8]) {
+        if self.config.drive != Drive::Store {
+            self.with_function(index, |function| function.bar_write(offset, bytes));
+            return;
+        }
+        let mut state = self.lock();
+        if let Some(function) = state.functions.get_mut(index) {
+            function.bar_write(offset, bytes);
+        }
+        self.collect(&mut state);
+        let is_done = (0..ROUNDS_OF_A_STORE).any(|_| !self.round_locked(&mut state));
+        let next_look_ns = self.next_look_ns.load(Ordering::Relaxed);
+        let is_seen_in_time = self.deadline_ns(&state).is_none_or(|due| due >= next_look_ns);
+        let is_for_the_engine = !is_done || !is_seen_in_time || Self::is_unannounced(&state);
+        drop(state);
+        if is_for_the_engine {
+            self.notify();
+        }
+    }
+
+    /// Whether something may come that nobody announces.
+    fn is_unannounced(state: &State) -> bool {
+        state.functions.iter().any(Function::watches_doorbells)
+            || state.uplink.as_ref().is_some_and(Uplink::is_stuck)
     }
 
     /// Wakes the engine.
@@ -264,33 +296,32 @@ impl Card {
     pub(crate) fn engine(&self) {
         let mut busy_ns = self.clock.now_ns();
         while !self.stopped.load(Ordering::Acquire) {
-            let (busy, short, deadline) = {
-                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                let busy = self.round_locked(&mut state);
-                // Nobody announces these.
-                let short = state.functions.iter().any(Function::watches_doorbells)
-                    || state.uplink.as_ref().is_some_and(Uplink::is_stuck);
-                (busy, short, self.deadline_ns(&state))
-            };
-            self.let_others_in();
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let busy = self.round_locked(&mut state);
             let now = self.clock.now_ns();
             if busy {
                 busy_ns = now;
             }
-            match now - busy_ns {
+            let (idle_ns, is_unannounced) = (now - busy_ns, Self::is_unannounced(&state));
+            let nap = match (is_unannounced, idle_ns) {
+                (true, 0..NAPPING_NS) => NAP,
+                (true, _) => LONG_NAP,
+                (false, _) => TICK,
+            };
+            let due =
+                self.deadline_ns(&state).map_or(TICK, |due| Duration::from_nanos(due.saturating_sub(now)));
+            let nap = nap.min(due);
+            self.next_look_ns.store(now + nap.as_nanos() as u64, Ordering::Relaxed);
+            drop(state);
+            self.let_others_in();
+            // Where stores are carried out by their threads, this one would only keep them from it.
+            let idle_ns =
+                if self.config.drive == Drive::Store && !busy { idle_ns.max(YIELD_NS) } else { idle_ns };
+            match idle_ns {
                 0..SPIN_NS => hint::spin_loop(),
                 SPIN_NS..YIELD_NS => thread::yield_now(),
-                idle_ns => {
-                    let nap = match (short, idle_ns) {
-                        (true, 0..NAPPING_NS) => NAP,
-                        (true, _) => LONG_NAP,
-                        (false, _) => TICK,
-                    };
-                    let due = deadline.map_or(TICK, |due| Duration::from_nanos(due.saturating_sub(now)));
-                    if self.bell.wait(self.uplink.as_deref(), nap.min(due)) {
-                        busy_ns = self.clock.now_ns();
-                    }
-                }
+                _ if self.bell.wait(self.uplink.as_deref(), nap) => busy_ns = self.clock.now_ns(),
+                _ => {}
             }
         }
     }

@@ -133,7 +133,7 @@ impl ModelFunction {
 
     /// One store to BAR0 of 1 to 64 bytes, in memory order.
     pub fn bar_write(&self, offset: u64, bytes: &[u8]) {
-        self.card().with_function(self.index, |function| function.bar_write(offset, bytes));
+        self.card().store(self.index, offset, bytes);
     }
 
     /// Tells the model that someone outside maps BAR0 and stores to it unseen: registers of the UAR pages are
@@ -227,7 +227,7 @@ impl TrappedPages {
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 impl trap::StoreSink for Sink {
     fn store(&self, offset: u64, bytes: &[u8]) {
-        self.engine.card.with_function(self.index, |function| function.bar_write(offset, bytes));
+        self.engine.card.store(self.index, offset, bytes);
     }
 }
 
@@ -359,7 +359,7 @@ impl PciFunction for ModelFunction {
     fn relax(&self, pause: Duration) {
         match self.card().config.drive {
             Drive::Step => self.card().advance(pause),
-            Drive::Thread => thread::sleep(pause),
+            Drive::Thread | Drive::Store => thread::sleep(pause),
         }
     }
 
