@@ -98,7 +98,7 @@ fn the_notes_have_all_parts() {
         if !text.contains("\nSeen in ") {
             missing.push(format!("{name}: where it is seen"));
         }
-        if !text.contains("<!-- hexdump: ") && !text.contains("```text") && name != "mini-cqe" {
+        if !text.contains("<!-- hexdump: ") && !text.contains("```text") {
             missing.push(format!("{name}: bytes"));
         }
     }

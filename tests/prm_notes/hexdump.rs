@@ -74,7 +74,7 @@ fn no_reserved_bit_is_set_in_a_guest() {
             }
         }
     }
-    assert_eq!(n_layouts, 26);
+    assert_eq!(n_layouts, 30);
 }
 
 /// The block for `ID` or `ID record`, as it stands between the markers.
