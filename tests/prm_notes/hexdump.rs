@@ -171,7 +171,7 @@ fn rows(out: &mut String, at: usize, layouts: &[(usize, &Desc)], bytes: &[u8]) {
             }
         }
         line += &parts.iter().map(|part| part.trim_end_matches(": ")).collect::<Vec<_>>().join("; ");
-        if i * 16 >= end {
+        if i * 16 >= end && row.iter().any(|byte| *byte != 0) {
             line += "data";
         }
         writeln!(out, "{}", line.trim_end()).unwrap();
