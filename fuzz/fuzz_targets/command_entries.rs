@@ -1,19 +1,4 @@
 //! Entries of the command queue with anything in them.
 #![no_main]
 
-#[path = "../../tests/support/any_bytes/mod.rs"]
-mod any_bytes;
-#[path = "../../model/tests/any_bytes/card.rs"]
-mod card;
-#[path = "../../model/tests/any_bytes/commands.rs"]
-mod commands;
-#[allow(dead_code)] // each program uses its part
-#[path = "../../model/tests/raw/keys.rs"]
-mod keys;
-#[allow(dead_code)] // each program uses its part
-#[path = "../../model/tests/raw/rig.rs"]
-mod rig;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| any_bytes::bounded(|| commands::check_entries(
-    any_bytes::Choices::given(input)
-)));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| mlx5_fuzz::command_entries(input));

@@ -1,19 +1,4 @@
 //! Stores of either width to a UAR page.
 #![no_main]
 
-#[path = "../../tests/support/any_bytes/mod.rs"]
-mod any_bytes;
-#[path = "../../model/tests/any_bytes/card.rs"]
-mod card;
-#[path = "../../model/tests/any_bytes/execution.rs"]
-mod execution;
-#[allow(dead_code)] // each program uses its part
-#[path = "../../model/tests/raw/keys.rs"]
-mod keys;
-#[allow(dead_code)] // each program uses its part
-#[path = "../../model/tests/raw/rig.rs"]
-mod rig;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| any_bytes::bounded(|| execution::check_stores(
-    any_bytes::Choices::given(input)
-)));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| mlx5_fuzz::stores(input));
